@@ -1,0 +1,48 @@
+# Every target sets up what it needs: a virtual environment in .venv, and Java for Spark.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV_PYTHON := .venv/bin/python
+STAMP := .venv/.setup-done
+
+# Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup demo test test-slow bench bench-all lint format clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## Make .venv with the package and its development tools; find or install Java
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+demo: setup ## A small shop: views that follow its orders
+	$(VENV_PYTHON) -m examples.demo
+
+test: setup ## All tests but the long ones
+	$(VENV_PYTHON) -m pytest -m "not slow"
+
+test-slow: setup ## The long crash and soak runs
+	$(VENV_PYTHON) -m pytest -m slow
+
+bench: setup ## Penstock beside Spark's own ways, answers checked
+	$(VENV_PYTHON) -m benchmarks
+
+bench-all: setup ## The same with DuckDB, Pathway and Flink
+	$(VENV_PYTHON) -m benchmarks --all
+
+lint: setup ## ruff and mypy
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m mypy
+
+format: setup ## Put the code in its usual form
+	$(VENV_PYTHON) -m ruff check --fix .
+	$(VENV_PYTHON) -m ruff format .
+
+clean: ## Remove everything that was made here
+	rm -rf .venv build dist .ci/output .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

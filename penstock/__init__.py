@@ -1,0 +1,22 @@
+"""Penstock keeps SQL views up to date on Apache Spark, transaction by transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock._version import __version__
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline, check, explain
+
+__all__ = ["PenstockError", "Pipeline", "__version__", "check", "explain"]
+
+
+def __getattr__(name: str) -> Any:
+    # Spark is imported when it is first needed: `penstock --help` and Spark's own workers do not need it.
+    if name in ("Pipeline", "check", "explain"):
+        from penstock import pipeline
+
+        return getattr(pipeline, name)
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

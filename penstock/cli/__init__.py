@@ -1,0 +1,5 @@
+"""The command line: `penstock run`, `penstock check`, `penstock explain`."""
+
+from penstock.cli.app import app
+
+__all__ = ["app"]

@@ -1,0 +1,1 @@
+"""Formats of files: bytes to batches of a table's columns, one file each."""

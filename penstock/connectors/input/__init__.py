@@ -1,0 +1,1 @@
+"""Input connectors and the readers of their splits, one file each."""

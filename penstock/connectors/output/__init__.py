@@ -1,0 +1,1 @@
+"""Output connectors, one file each."""

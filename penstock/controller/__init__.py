@@ -1,0 +1,1 @@
+"""Queue input, run transactions one after another, deliver what changed."""

@@ -1,0 +1,280 @@
+"""One thread runs transactions one after another; another merges batches; a third feeds connectors."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.connectors import Feeder, Input, Output, Split
+from penstock.controller.changes import Change, Changes, with_change_type
+from penstock.controller.statistics import Statistics
+from penstock.controller.storage import Storage
+from penstock.controller.work import Work, WorkQueue
+from penstock.engine.engine import Engine, Result
+from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
+from penstock.errors import PenstockError, StateError
+
+_log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much becomes one transaction, and how much may wait."""
+
+    max_transaction_rows: int = 1_000_000
+    max_queued_rows: int = 2_000_000
+
+
+class Controller:
+    """Drives an engine: takes input, runs transactions, delivers changes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        storage: Storage,
+        transaction: int,
+        inputs: dict[str, list[Input]],
+        outputs: dict[str, list[Output]],
+        limits: Limits,
+    ) -> None:
+        self.engine = engine
+        self.statistics = Statistics()
+        self.transaction = transaction
+        self._storage = storage
+        self._outputs = outputs
+        self._readers: dict[str, list[Changes]] = {}
+        self._readers_lock = threading.Lock()
+        self._queue = WorkQueue(limits.max_transaction_rows, limits.max_queued_rows)
+        self._unflushed: list[Work] = []
+        self._unflushed_lock = threading.Lock()
+        self._mergeable = threading.Event()
+        self._stopping = False
+        self.failure: PenstockError | None = None
+        self._feeder = Feeder(inputs, self._feed) if inputs else None
+        self._threads = [self._thread(self._run, "transactions"), self._thread(self._merge, "merging")]
+        if self._feeder is not None:
+            self._threads.append(self._thread(self._run_feeder, "inputs"))
+
+    @staticmethod
+    def _thread(target: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=f"penstock {name}", daemon=True)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    # -- input ----------------------------------------------------------------------------------
+
+    def submit(self, inputs: Sequence[tuple[str, pa.Table]], *, explicit: bool) -> None:
+        """Accept rows; they are in the views after `flush`."""
+        work = Work(list(inputs), explicit)
+        with self._unflushed_lock:
+            self._unflushed = [w for w in self._unflushed if not w.done.is_set() or w.error]
+            self._unflushed.append(work)
+        if not self._queue.put(work):
+            raise StateError("the pipeline is stopped; start it again to send rows")
+
+    def _feed(self, table: str, splits: list[Split]) -> None:
+        self._queue.put(Work([(table, split) for split in splits], explicit=False), wait=True)
+
+    def flush(self) -> None:
+        """Wait until everything accepted so far is in the views; raise what kept a part of it out."""
+        with self._unflushed_lock:
+            waiting, self._unflushed = self._unflushed, []
+        for work in waiting:
+            work.done.wait()
+        for work in waiting:
+            if work.error is not None:
+                raise work.error
+        self._raise_failure()
+
+    @property
+    def inputs_ended(self) -> bool:
+        return self._feeder is None or self._feeder.ended
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until every input ended and all of it is processed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._raise_failure()
+            if self.inputs_ended and self._idle():
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+
+    def _idle(self) -> bool:
+        return not self._queue.pending() and not self._busy
+
+    def _raise_failure(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    _busy = False
+
+    def _run(self) -> None:
+        while True:
+            works = self._queue.take()
+            if not works:
+                return
+            self._busy = True
+            error: Exception | None = None
+            try:
+                self._transact(works)
+            except PenstockError as caught:
+                error = caught
+                _log.error("%s", caught)
+            except Exception as caught:
+                error = StateError(f"the pipeline cannot go on: {caught}. Stop it and start it again.")
+                error.__cause__ = caught
+                _log.exception("a transaction failed")
+            if error is not None and any(isinstance(i, Split) for w in works for _, i in w.inputs):
+                self.failure = error if isinstance(error, PenstockError) else None
+            for work in works:
+                work.error = error
+                work.done.set()
+            self._busy = False
+            self._mergeable.set()
+
+    def _transact(self, works: Sequence[Work]) -> None:
+        begin = time.monotonic()
+        number = self.transaction + 1
+        now = datetime.now(UTC)
+        inputs = self._stage(number, works, now)
+        result = self.engine.run(number, inputs, now=now)
+        self.transaction = number
+        self._storage.unstage(number)
+        self.statistics.record(
+            number, time.monotonic() - begin, result.rows_in, result.errors, result.rows_out
+        )
+        self._deliver(result)
+
+    def _stage(self, number: int, works: Sequence[Work], now: datetime) -> dict[str, list[Split]]:
+        """Rows become splits: those of neighbouring calls for one table become one file."""
+        arrived: dict[str, list[pa.Table | Split]] = {}
+        for work in works:
+            for table, item in work.inputs:
+                arrived.setdefault(self.engine.table(table).name, []).append(item)
+        staged: dict[str, list[Split]] = {}
+        for table, items in arrived.items():
+            tables = [item for item in items if isinstance(item, pa.Table)]
+            splits = [item for item in items if isinstance(item, Split)]
+            if tables:
+                splits += self._storage.stage(number, table, pa.concat_tables(tables))
+            staged[table] = splits
+        if self.engine.uses_clock:
+            staged[CLOCK] = self._storage.stage(number, CLOCK, clock_row(now))
+        return staged
+
+    # -- readers --------------------------------------------------------------------------------
+
+    def _deliver(self, result: Result) -> None:
+        for view, paths in result.changed.items():
+            with self._readers_lock:
+                readers = list(self._readers.get(view, ()))
+            outputs = self._outputs.get(view, [])
+            if readers or outputs:
+                data = with_change_type(self.engine.change(view, paths))
+                for output in outputs:
+                    output.write(result.transaction, data)
+                for reader in readers:
+                    reader.deliver(Change(result.transaction, data))
+
+    def subscribe(self, view: str, *, follow: bool) -> Changes:
+        """A reader that begins with the view's rows as they are now."""
+        reader = Changes(view, follow=follow)
+        with self._readers_lock:  # no change is delivered, so none is missed or seen twice
+            transaction = self.transaction
+            rows = self.engine.rows(view)
+            if rows.num_rows:
+                reader.deliver(Change(transaction, with_change_type(rows)))
+            self._readers.setdefault(self.engine.relation(view).name, []).append(reader)
+        return reader
+
+    # -- background -----------------------------------------------------------------------------
+
+    def _merge(self) -> None:
+        while not self._stopping:
+            self._mergeable.wait()
+            self._mergeable.clear()
+            try:
+                while not self._stopping and self.engine.merge_once():
+                    pass
+            except Exception:
+                if not self._stopping:
+                    _log.exception("merging batches failed; it will be tried again")
+
+    def _run_feeder(self) -> None:
+        assert self._feeder is not None
+        try:
+            self._feeder.run()
+        except PenstockError as error:
+            self.failure = error
+            _log.error("%s", error)
+
+    # -- end ------------------------------------------------------------------------------------
+
+    def stop(self, *, drop: bool) -> None:
+        """Finish what is queued (or drop it) and end all threads."""
+        if self._feeder is not None:
+            self._feeder.stop()
+        self._queue.close(drop=drop)
+        self._stopping = True
+        self._mergeable.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        for readers in self._readers.values():
+            for reader in readers:
+                reader.close()
+        for outputs in self._outputs.values():
+            for output in outputs:
+                output.close()
+        if self._feeder is not None:
+            self._feeder.close()
+
+    def stats(self, state: str) -> dict[str, Any]:
+        """What `Pipeline.stats` returns."""
+        sizes = self.engine.state.sizes()
+        traces = {
+            trace: {
+                "holds": info.describes,
+                "batches": len(sizes.get(trace, {})),
+                "rows": sum(size.rows for size in sizes.get(trace, {}).values()),
+                "bytes": sum(size.bytes for size in sizes.get(trace, {}).values()),
+            }
+            for trace, info in self.engine.circuit.traces.items()
+        }
+        relations = [r for r in self.engine.relations.values() if r.name != CLOCK]
+        tables = [r for r in relations if isinstance(r, TableRelation)]
+        views = [r for r in relations if isinstance(r, ViewRelation)]
+        rows = {r.name: traces.get(r.trace, {"rows": 0})["rows"] for r in relations}
+        return {
+            "state": state,
+            "transactions": self.transaction,
+            "latency_ms": self.statistics.latencies(),
+            "tables": {t.name: {**self.statistics.table(t.name), "rows": rows[t.name]} for t in tables},
+            "views": {v.name: {**self.statistics.view(v.name), "rows": rows[v.name]} for v in views},
+            "traces": traces,
+        }
+
+
+def clock_row(now: datetime) -> pa.Table:
+    """The clock's one row, as input."""
+    return pa.table(
+        {
+            "id": pa.array([0], pa.int32()),
+            "now": pa.array([now], pa.timestamp("us", "UTC")),
+            "_op": pa.array([1], pa.int8()),
+        }
+    )

@@ -1,0 +1,55 @@
+"""Counters and latencies of a running pipeline."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+_RECENT = 1000
+
+
+class Statistics:
+    """Updated by the thread that runs transactions, read by any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.transactions = 0
+        self._rows_in: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()
+        self._latencies: deque[float] = deque(maxlen=_RECENT)
+
+    def record(
+        self,
+        transactions: int,
+        seconds: float,
+        rows_in: Mapping[str, int],
+        errors: Mapping[str, int],
+        changes: Mapping[str, int],
+    ) -> None:
+        """One transaction more."""
+        with self._lock:
+            self.transactions = transactions
+            self._latencies.append(seconds * 1000)
+            self._rows_in.update(rows_in)
+            self._errors.update(errors)
+            self._changes.update(changes)
+
+    def latencies(self) -> dict[str, float | None]:
+        """Of the recent transactions, in milliseconds."""
+        with self._lock:
+            recent = sorted(self._latencies)
+            last = self._latencies[-1] if self._latencies else None
+        if not recent:
+            return {"median": None, "p95": None, "last": None}
+        return {"median": recent[len(recent) // 2], "p95": recent[int(len(recent) * 0.95)], "last": last}
+
+    def table(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            return {"rows_in": self._rows_in[name], "errors": self._errors[name]}
+
+    def view(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            return {"changes": self._changes[name]}

@@ -1,0 +1,1 @@
+"""The Spark session, the compiled circuit, and running a transaction."""

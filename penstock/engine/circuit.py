@@ -1,0 +1,204 @@
+"""A program compiled to frames that Spark runs once per transaction.
+
+A relation that one view reads is computed inside that view's frame. One that several read, or
+that is read as a whole, is a wave of its own: its change is written, and the readers take it from
+there in the next wave. A wave is one Spark job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ByteType, LongType, StructField, StructType
+
+from penstock.engine.leaves import InputStage
+from penstock.engine.relations import Relation, TableRelation, ViewRelation, scans
+from penstock.plan.catalyst import Catalyst
+from penstock.plan.compiler import Compiler, Keyed, TraceInfo
+from penstock.plan.rules.table import table_change
+from penstock.plan.rules.view import (
+    ChangeStage,
+    ScanStage,
+    positional,
+    row_layout,
+    view_change,
+    view_difference,
+)
+from penstock.trace.task import Report
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a compiled circuit is specialised for."""
+
+    bits: int
+    initial: bool
+    tables: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Wave:
+    """One Spark job; `reusable` if its physical plan holds nothing of an earlier run."""
+
+    frame: DataFrame
+    reusable: bool
+
+
+@dataclass
+class Circuit:
+    """Compiles forms on demand and keeps them."""
+
+    relations: Mapping[str, Relation]
+    catalyst: Catalyst
+    wholes: Catalyst  # a session in which names are bound to all rows of a relation
+    report: Accumulator[Report]
+    traces: dict[str, TraceInfo] = field(default_factory=dict)
+    _forms: dict[Form, list[Wave]] = field(default_factory=dict)
+
+    def waves(self, form: Form) -> list[Wave]:
+        if form not in self._forms:
+            self._forms[form] = _Builder(self, form).waves()
+        return self._forms[form]
+
+    def compile_all(self) -> None:
+        """Compile the form in which every table changes: it uses every trace that the circuit has."""
+        tables = frozenset(n for n, r in self.relations.items() if isinstance(r, TableRelation))
+        self.waves(Form(0, True, tables))
+
+
+class _Builder:
+    """Builds one form; it is what the rules know of the program."""
+
+    def __init__(self, circuit: Circuit, form: Form) -> None:
+        self._circuit = circuit
+        self._form = form
+        self._relations = circuit.relations
+        self._compiler = Compiler(
+            circuit.catalyst, self, circuit.report, circuit.traces, form.bits, form.initial
+        )
+        self._active = self._find_active()
+        self._readers = self._count_readers()
+        self._wave_of: dict[str, int] = {}
+        self._wave = 0
+
+    def waves(self) -> list[Wave]:
+        tails: dict[int, list[tuple[DataFrame, bool]]] = {}
+        for name, relation in self._relations.items():
+            if name not in self._active or self._inlined(name):
+                continue
+            self._wave = 0
+            frame = self._change(relation, emit=False)
+            if frame is None:
+                self._active.discard(name)
+                continue
+            self._wave_of[name] = self._wave
+            whole = isinstance(relation, ViewRelation) and relation.node is None
+            tails.setdefault(self._wave, []).append((frame, whole))
+        waves = []
+        for number in sorted(tails):
+            frames = [frame for frame, _ in tails[number]]
+            joined = frames[0]
+            for frame in frames[1:]:
+                joined = joined.union(frame)
+            whole = any(whole for _, whole in tails[number])
+            reusable = not whole and not self._circuit.catalyst.has_exchange(joined)
+            waves.append(Wave(joined, reusable))
+        return waves
+
+    # -- what rules ask --------------------------------------------------------------------------
+
+    def delta(self, relation: str) -> DataFrame | None:
+        name = relation.lower()
+        if name not in self._active:
+            return None
+        found = self._relations[name]
+        if self._inlined(name):
+            return self._change(found, emit=True)
+        self._wave = max(self._wave, self._wave_of[name] + 1)
+        tasks = self._compiler.partitions
+        stage = ChangeStage(found.trace, row_layout(found.schema), tasks)
+        return self._compiler.leaf(stage, positional(found.schema, weight=True), tasks)
+
+    def keyed(self, relation: str) -> Keyed:
+        found = self._relations[relation.lower()]
+        return Keyed(found.trace, found.key if isinstance(found, TableRelation) else ())
+
+    def schema(self, relation: str) -> Sequence[StructField]:
+        return self._relations[relation.lower()].schema
+
+    # -- building --------------------------------------------------------------------------------
+
+    def _find_active(self) -> set[str]:
+        """The relations that may change; in the initial transaction any view may."""
+        active = {name for name in self._form.tables if name in self._relations}
+        for name, relation in self._relations.items():
+            if isinstance(relation, ViewRelation) and (
+                self._form.initial or any(read in active for read in relation.reads)
+            ):
+                active.add(name)
+        return active
+
+    def _count_readers(self) -> Counter[str]:
+        readers: Counter[str] = Counter()
+        for name, relation in self._relations.items():
+            if isinstance(relation, ViewRelation) and name in self._active:
+                if relation.node is None:
+                    readers.update(dict.fromkeys(relation.reads, 2))  # needs them written
+                else:
+                    readers.update(scans(relation.node))
+        return readers
+
+    def _inlined(self, name: str) -> bool:
+        return self._readers[name] == 1
+
+    def _change(self, relation: Relation, *, emit: bool) -> DataFrame | None:
+        c = self._compiler
+        self._circuit.traces.setdefault(relation.trace, TraceInfo(row_layout(relation.schema), relation.name))
+        if isinstance(relation, TableRelation):
+            return table_change(
+                self._input(relation),
+                relation.name,
+                relation.schema,
+                relation.key,
+                relation.trace,
+                c,
+                append_only=relation.append_only,
+                emit=emit,
+            )
+        if relation.node is None:
+            return self._whole(relation)
+        frame = c.delta(relation.node)
+        return None if frame is None else view_change(frame, relation.schema, relation.trace, c, emit=emit)
+
+    def _input(self, table: TableRelation) -> DataFrame:
+        tasks = self._compiler.partitions
+        named = positional(table.schema, weight=False).fields
+        schema = StructType([*named, StructField("_op", ByteType()), StructField("_seq", LongType())])
+        stage = InputStage(table.name.lower(), table.arrow, table.defaults, tasks)
+        return self._compiler.leaf(stage, schema, tasks)
+
+    def _whole(self, view: ViewRelation) -> DataFrame:
+        """Compute a view from all rows of what it reads, and take the difference."""
+        wholes = self._circuit.wholes
+        self._wave = max([self._wave, *(self._wave_of[r] + 1 for r in view.reads if r in self._wave_of)])
+        for name in view.reads:
+            bind_rows(wholes, self._relations[name], self._compiler.partitions, new=True)
+        c = Compiler(
+            wholes, self, self._circuit.report, self._circuit.traces, self._form.bits, self._form.initial
+        )
+        result = wholes.spark.sql(view.query)
+        frame = view_difference(result, view.schema, view.trace, c)
+        return frame
+
+
+def bind_rows(catalyst: Catalyst, relation: Relation, tasks: int, *, new: bool) -> None:
+    """Make the relation's name in a session stand for all of its rows."""
+    stage = ScanStage(relation.trace, row_layout(relation.schema), new, None, tasks)
+    frame = catalyst.spark.range(0, tasks, 1, tasks).mapInArrow(
+        stage.function(None), StructType(list(relation.schema))
+    )
+    frame.createOrReplaceTempView(f"`{relation.name}`")

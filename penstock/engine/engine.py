@@ -1,0 +1,251 @@
+"""Run transactions: input splits in, new batches out, all of them or none."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from penstock.connectors import Split
+from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
+from penstock.engine.failure import evaluation_error
+from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse
+from penstock.engine.session import circuit_session, query_session
+from penstock.engine.state import Merge, Names, Size, State
+from penstock.errors import StateError
+from penstock.plan.catalyst import Catalyst
+from penstock.plan.rules.view import read_change, row_layout
+from penstock.sql import Program
+from penstock.trace.merge import merge
+from penstock.trace.rows import Layout
+from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
+
+# A change with more rows than this is spread over the workers.
+WIDE_ROWS = 50_000
+# A partition of a wide transaction holds about this many rows, so that its tasks stay small.
+_PARTITION_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a transaction did."""
+
+    transaction: int
+    rows_in: Mapping[str, int]
+    errors: Mapping[str, int]
+    changed: Mapping[str, list[str]]  # relation -> the batches that are its change
+    rows_out: Mapping[str, int]
+
+
+class Engine:
+    """A program's circuit and state. One thread runs transactions; any thread may query."""
+
+    def __init__(self, program: Program, spark: SparkSession, directory: Path, workers: int) -> None:
+        self.spark = spark
+        self.workers = workers
+        self.state = State(directory)
+        self._report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
+        session = circuit_session(spark, workers)
+        catalyst = Catalyst(session)
+        self.relations = analyse(program, catalyst)
+        wholes = Catalyst(circuit_session(spark, workers))
+        self.circuit = Circuit(self.relations, catalyst, wholes, self._report)
+        self._queries = query_session(spark, workers)
+        self._query_lock = threading.Lock()
+        for relation in self.relations.values():
+            if relation.name != CLOCK and not (isinstance(relation, ViewRelation) and relation.local):
+                bind_rows(Catalyst(self._queries), relation, workers, new=False)
+
+    @property
+    def uses_clock(self) -> bool:
+        return CLOCK in self.relations
+
+    def relation(self, name: str) -> Relation:
+        return self.relations[name.lower()]
+
+    def table(self, name: str) -> TableRelation:
+        found = self.relations.get(name.lower())
+        if not isinstance(found, TableRelation) or found.name == CLOCK:
+            known = ", ".join(
+                r.name for r in self.relations.values() if isinstance(r, TableRelation) and r.name != CLOCK
+            )
+            raise StateError(f"there is no table {name}; the tables are: {known}")
+        return found
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        transaction: int,
+        inputs: Mapping[str, Sequence[Split]],
+        *,
+        now: datetime | None = None,
+        initial: bool = False,
+    ) -> Result:
+        """Evaluate one transaction and make it visible; on any failure nothing of it remains."""
+        rows = sum(split.rows or 0 for splits in inputs.values() for split in splits)
+        tables = frozenset(name.lower() for name, splits in inputs.items() if splits)
+        form = Form(self._bits(rows), initial, tables)
+        waves = self.circuit.waves(form)
+        facts: dict[str, Any] = {
+            "transaction": transaction,
+            "initial": initial,
+            "inputs": {name.lower(): [asdict(split) for split in splits] for name, splits in inputs.items()},
+            "now": (now or datetime.now(UTC)).isoformat(),
+            "directory": str(self.state.directory),
+            "written": {},
+        }
+        told: Report = {}
+        try:
+            with self.state.reading() as names:
+                for wave in waves:
+                    told |= self._run_wave(wave, {**facts, "traces": names})
+                    for key in told:
+                        if key[0] == "batch":
+                            listed = facts["written"].setdefault(key[1], [])
+                            if key[2] not in listed:
+                                listed.append(key[2])
+        except (Py4JJavaError, PySparkException) as error:
+            self.state.discard((trace, name) for trace, names in facts["written"].items() for name in names)
+            raise evaluation_error(error, transaction) from error
+        written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
+        self.state.add(written)
+        return self._result(transaction, told, written)
+
+    def _bits(self, rows: int) -> int:
+        """How many partitions a change of that many rows deserves, as a power of two."""
+        if rows <= WIDE_ROWS or self.workers == 1:
+            return 0
+        wanted = max(self.workers, rows // _PARTITION_ROWS)
+        return (wanted - 1).bit_length()
+
+    def _run_wave(self, wave: Wave, facts: dict[str, Any]) -> Report:
+        context = self.spark.sparkContext
+        context.setLocalProperty(PROPERTY, json.dumps(facts))
+        self._report.value = {}
+        frame = wave.frame if wave.reusable else self.circuit.catalyst.replanned(wave.frame)
+        self.circuit.catalyst.run(frame)
+        return dict(self._report.value)
+
+    def _result(self, transaction: int, told: Report, written: Mapping[tuple[str, str], Size]) -> Result:
+        rows_in: dict[str, int] = {}
+        errors: dict[str, int] = {}
+        for key, fact in told.items():
+            if key[0] in ("input", "errors"):
+                counts = rows_in if key[0] == "input" else errors
+                name = self.relation(key[1]).name
+                counts[name] = counts.get(name, 0) + fact
+        changed: dict[str, list[str]] = {}
+        rows_out: dict[str, int] = {}
+        by_trace = {relation.trace: relation.name for relation in self.relations.values()}
+        for (trace, name), size in written.items():
+            if trace in by_trace:
+                changed.setdefault(by_trace[trace], []).append(str(self.state.path(trace, name)))
+                rows_out[by_trace[trace]] = rows_out.get(by_trace[trace], 0) + size.rows
+        return Result(transaction, rows_in, errors, changed, rows_out)
+
+    def change(self, relation: str, paths: Sequence[str]) -> pa.Table:
+        """A relation's change: its columns and `_weight`."""
+        found = self.relation(relation)
+        table = read_change(row_layout(found.schema), paths)
+        return table.rename_columns([*(f.name for f in found.schema), "_weight"])
+
+    def rows(self, relation: str) -> pa.Table:
+        """A relation's rows as a change from nothing."""
+        found = self.relation(relation)
+        with self.state.reading() as names:
+            paths = [str(self.state.path(found.trace, name)) for name in names.get(found.trace, [])]
+            return self.change(relation, paths)
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def query(self, sql: str) -> pa.Table:
+        """The answer to a query over the state between two transactions."""
+        with self._query_lock, self.state.reading() as names:
+            facts = {
+                "transaction": 0,
+                "initial": False,
+                "inputs": {},
+                "now": "",
+                "directory": str(self.state.directory),
+                "traces": names,
+                "written": {},
+            }
+            context = self.spark.sparkContext
+            before = context.getLocalProperty(PROPERTY)
+            context.setLocalProperty(PROPERTY, json.dumps(facts))
+            try:
+                return self._queries.sql(sql).toArrow()
+            finally:
+                context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
+
+    # -- merging --------------------------------------------------------------------------------
+
+    def merge_once(self) -> bool:
+        """Merge what is worth merging, in a Spark job of its own; False if there was nothing."""
+        pending = self.state.merges()
+        if not pending:
+            return False
+        run_merges(self.spark, self.state, pending)
+        return True
+
+
+def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
+    """Merge batches in Spark tasks and put the results in place."""
+    report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
+    named = [(merge_, f"m{uuid.uuid4().hex[:16]}") for merge_ in pending]
+    work = [{"trace": m.trace, "names": m.names, "target": name} for m, name in named]
+    stage = MergeStage(str(state.directory), json.dumps(work))
+    frame = spark.range(0, 1, 1, 1).mapInArrow(
+        stage.function(report), StructType([StructField("_", LongType())])
+    )
+    context = spark.sparkContext
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | {"directory": str(state.directory)}))
+    frame.collect()
+    for merge_, name in named:
+        rows, size = report.value[("batch", merge_.trace, name)]
+        if rows == 0:
+            state.path(merge_.trace, name).unlink(missing_ok=True)
+        state.replace(merge_, name, Size(rows, size) if rows else None)
+
+
+_NO_FACTS: dict[str, Any] = {
+    "transaction": 0,
+    "initial": False,
+    "inputs": {},
+    "now": "",
+    "traces": {},
+    "written": {},
+}
+
+
+@dataclass(frozen=True)
+class MergeStage(Stage):
+    """Merge batches, one trace after another."""
+
+    directory: str
+    work: str
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for item in json.loads(self.work):
+            directory = Path(self.directory) / item["trace"]
+            paths = [str(directory / f"{name}.arrow") for name in item["names"]]
+            layout = Layout.of_file(paths[0])
+            rows, size = merge(layout, paths, directory / f"{item['target']}.arrow")
+            task.tell(("batch", item["trace"], item["target"]), (rows, size))
+        return iter(())
+
+
+__all__ = ["Engine", "Names", "Result"]

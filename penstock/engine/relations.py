@@ -1,0 +1,193 @@
+"""Analyse a program with Spark: the schema and the typed plan of every view, or an error with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
+
+from penstock.errors import PlanError, ProgramError
+from penstock.plan.catalyst import Catalyst
+from penstock.plan.nodes import Node
+from penstock.sql import Program, Table, View, ViewKind
+from penstock.sql.clock import replace_now
+
+CLOCK = "__penstock_clock"
+
+
+@dataclass(frozen=True)
+class TableRelation:
+    """A table, ready to take input."""
+
+    name: str
+    schema: tuple[StructField, ...]
+    key: tuple[int, ...]
+    append_only: bool
+    defaults: Mapping[str, Any]
+
+    @property
+    def trace(self) -> str:
+        return f"table-{_safe(self.name)}"
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return to_arrow_schema(StructType(list(self.schema)), timezone="UTC")
+
+
+@dataclass(frozen=True)
+class ViewRelation:
+    """A view with its plan; without a plan it is computed as a whole, for the `reason`."""
+
+    name: str
+    schema: tuple[StructField, ...]
+    node: Node | None
+    reason: str | None
+    query: str
+    reads: tuple[str, ...]
+    local: bool
+
+    @property
+    def trace(self) -> str:
+        return f"view-{_safe(self.name)}"
+
+
+Relation = TableRelation | ViewRelation
+
+
+def _safe(name: str) -> str:
+    """A name as a directory name; distinct names stay distinct."""
+    return "".join(ch if ch.isalnum() and ch.isascii() else f"_{ord(ch):x}_" for ch in name.lower())
+
+
+def analyse(program: Program, catalyst: Catalyst) -> dict[str, Relation]:
+    """All relations by lower-case name, in dependency order; raises ProgramError."""
+    relations: dict[str, Relation] = {}
+    for table in program.tables:
+        relations[table.name.lower()] = _table(table, catalyst)
+    clocked = [view for view in program.views if replace_now(view.query)[1]]
+    if clocked:
+        relations[CLOCK] = _clock(catalyst)
+    for view in program.views:
+        relations[view.name.lower()] = _view(view, catalyst)
+    return relations
+
+
+def _table(table: Table, catalyst: Catalyst) -> TableRelation:
+    names = [c.name.lower() for c in table.columns]
+    key = tuple(names.index(name.lower()) for name in table.primary_key)
+    catalyst.declare(table.name, table.schema)
+    defaults = {}
+    for column in table.columns:
+        if column.default is not None:
+            text = f"SELECT CAST({column.default} AS {column.type.simpleString()})"
+            try:
+                defaults[column.name] = catalyst.spark.sql(text).toArrow().column(0)[0].as_py()
+            except PySparkException as error:
+                raise ProgramError(
+                    f"DEFAULT {column.default} of column {column.name} is not a constant of type"
+                    f" {column.type.simpleString()}: {_first_line(error)}",
+                    line=table.line,
+                    column=table.column,
+                    statement=f"CREATE TABLE {table.name}",
+                ) from error
+    return TableRelation(table.name, tuple(table.schema.fields), key, table.append_only, defaults)
+
+
+def _clock(catalyst: Catalyst) -> TableRelation:
+    """The transaction's own time, as a table with one row that every transaction updates."""
+    schema = StructType([StructField("id", IntegerType(), False), StructField("now", TimestampType(), False)])
+    catalyst.declare(CLOCK, schema)
+    return TableRelation(CLOCK, tuple(schema.fields), (0,), False, {})
+
+
+def _view(view: View, catalyst: Catalyst) -> ViewRelation:
+    query, clocked = replace_now(view.query)
+    frame = _analysed(view, query, catalyst.spark)
+    if (name := catalyst.non_deterministic(frame)) is not None:
+        raise _error(
+            view,
+            f"{name}() gives another value each time it is called, so the view could not be kept up to date;"
+            " compute the value when the row is inserted",
+            *_find(view.query, rf"\b{re.escape(name)}\b"),
+        )
+    names = [f.name.lower() for f in frame.schema.fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise _error(view, f"two columns are named {name}; give one of them an alias with AS", 1, 1)
+    reason = None
+    node: Node | None
+    try:
+        node = catalyst.read(frame)
+    except PlanError as error:
+        node, reason = None, str(error)
+    catalyst.declare(view.name, frame.schema)
+    reads = (*view.depends_on, *((CLOCK,) if clocked else ()))
+    return ViewRelation(
+        view.name,
+        tuple(frame.schema.fields),
+        node,
+        reason,
+        query,
+        tuple(name.lower() for name in reads),
+        view.kind is ViewKind.LOCAL,
+    )
+
+
+def _analysed(view: View, query: str, spark: SparkSession) -> DataFrame:
+    try:
+        frame = spark.sql(query)
+        if view.columns:
+            if len(view.columns) != len(frame.columns):
+                raise _error(
+                    view, f"{len(view.columns)} column names are given for {len(frame.columns)} columns", 1, 1
+                )
+            frame = frame.toDF(*view.columns)
+        frame._jdf.queryExecution().optimizedPlan()
+        return frame
+    except ParseException as error:
+        place = re.search(r"line (\d+), pos (\d+)", str(error))
+        line, column = (int(place[1]), int(place[2]) + 1) if place else (1, 1)
+        raise _error(view, _first_line(error), line, column) from error
+    except AnalysisException as error:
+        raise _error(view, _first_line(error), *_place(error, query)) from error
+    except PySparkException as error:
+        raise _error(view, _first_line(error), 1, 1) from error
+
+
+def _place(error: PySparkException, query: str) -> tuple[int, int]:
+    """Where in the query Spark saw the error."""
+    for context in error.getQueryContext() or ():
+        start = context.startIndex()
+        if start >= 0:
+            before = query[:start]
+            return before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
+    return 1, 1
+
+
+def _find(query: str, pattern: str) -> tuple[int, int]:
+    match = re.search(pattern, query, re.IGNORECASE)
+    before = query[: match.start()] if match else ""
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _first_line(error: Exception) -> str:
+    """Spark's message without its JVM stack and without the query, which we show by place."""
+    return str(error).strip().split("\n", 1)[0].split("; line", 1)[0].rstrip()
+
+
+def _error(view: View, message: str, line: int, column: int) -> ProgramError:
+    place = view.locate(line, column)
+    return ProgramError(message, line=place[0], column=place[1], statement=f"CREATE VIEW {view.name}")
+
+
+def scans(node: Node) -> Sequence[str]:
+    """The relations that a plan reads, once per time it reads them."""
+    own = [node.relation.lower()] if type(node).__name__ == "Scan" else []
+    return [*own, *(name for child in node.children for name in scans(child))]

@@ -1,0 +1,65 @@
+"""The one Spark application of this process, and the sessions that pipelines have in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from penstock.plan.catalyst import SETTINGS
+
+_STATIC: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "penstock.engine.daemon",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_CIRCUIT: Mapping[str, str] = {
+    **SETTINGS,
+    "spark.sql.session.timeZone": "UTC",
+    # A compiled plan runs unchanged in every transaction: nothing may adapt it, and a broadcast would
+    # keep the first transaction's rows.
+    "spark.sql.adaptive.enabled": "false",
+    # The views of a wave are tasks of one job, side by side.
+    "spark.sql.unionOutputPartitioning": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+}
+
+
+def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
+    """The application's session: the one that is running, or a new local one."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("penstock").master(f"local[{workers}]")
+    for key, value in {**_STATIC, "spark.driver.memory": "2g", **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def circuit_session(spark: SparkSession, partitions: int) -> SparkSession:
+    """A session of its own for a circuit: names and settings do not leak."""
+    session = spark.newSession()
+    for key, value in _CIRCUIT.items():
+        session.conf.set(key, value)
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return session
+
+
+def query_session(spark: SparkSession, partitions: int) -> SparkSession:
+    """A session for ad-hoc queries, planned as Spark plans any query."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return session

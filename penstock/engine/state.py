@@ -1,0 +1,125 @@
+"""Which batches make up each trace, who is reading them, and which are garbage."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.trace import merge
+
+Names = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one batch."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A merge to be done: these batches of a trace become one."""
+
+    trace: str
+    names: list[str]
+
+
+@dataclass
+class _Garbage:
+    path: Path
+    readers: set[int]
+
+
+class State:
+    """The batches of all traces. A reader's snapshot stays readable until it lets go of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._traces: dict[str, dict[str, Size]] = {}
+        self._lock = threading.Lock()
+        self._readers: set[int] = set()
+        self._next_reader = 0
+        self._garbage: list[_Garbage] = []
+
+    def path(self, trace: str, name: str) -> Path:
+        return self.directory / trace / f"{name}.arrow"
+
+    def sizes(self) -> dict[str, dict[str, Size]]:
+        """All batches, by trace and name."""
+        with self._lock:
+            return {trace: dict(batches) for trace, batches in self._traces.items()}
+
+    def load(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
+        """Start from batches that are already there."""
+        with self._lock:
+            self._traces = {trace: dict(batches) for trace, batches in traces.items()}
+
+    @contextmanager
+    def reading(self) -> Iterator[Names]:
+        """A consistent snapshot: the names of all batches, none of which is deleted meanwhile."""
+        with self._lock:
+            reader = self._next_reader
+            self._next_reader += 1
+            self._readers.add(reader)
+            names = {trace: list(batches) for trace, batches in self._traces.items() if batches}
+        try:
+            yield names
+        finally:
+            with self._lock:
+                self._readers.discard(reader)
+            self._collect()
+
+    def add(self, batches: Mapping[tuple[str, str], Size]) -> None:
+        """Make the batches of a transaction part of their traces, all at once."""
+        with self._lock:
+            for (trace, name), size in batches.items():
+                self._traces.setdefault(trace, {})[name] = size
+
+    def discard(self, batches: Iterable[tuple[str, str]]) -> None:
+        """Delete batches of a transaction that did not take effect."""
+        for trace, name in batches:
+            self.path(trace, name).unlink(missing_ok=True)
+
+    def merges(self) -> list[Merge]:
+        """What is worth merging now."""
+        with self._lock:
+            found = []
+            for trace, batches in self._traces.items():
+                if names := merge.choose({name: size.rows for name, size in batches.items()}):
+                    found.append(Merge(trace, names))
+            return found
+
+    def replace(self, done: Merge, name: str, size: Size | None) -> None:
+        """Put a merged batch in place of its parts (None: they cancelled out)."""
+        with self._lock:
+            batches = self._traces[done.trace]
+            for part in done.names:
+                del batches[part]
+                self._garbage.append(_Garbage(self.path(done.trace, part), set(self._readers)))
+            if size is not None:
+                batches[name] = size
+        self._collect()
+
+    def drop(self) -> None:
+        """Forget and delete everything."""
+        with self._lock:
+            self._traces = {}
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _collect(self) -> None:
+        """Delete what no reader can see any more."""
+        with self._lock:
+            kept = []
+            for item in self._garbage:
+                item.readers &= self._readers
+                if item.readers:
+                    kept.append(item)
+                else:
+                    item.path.unlink(missing_ok=True)
+            self._garbage = kept

@@ -1,0 +1,70 @@
+"""Every error Penstock raises: a stable code and a one-line meaning each.
+
+The message says what happened, to which thing, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of all errors; `code` is stable, the text is for people."""
+
+    code = "PENSTOCK_ERROR"
+
+
+class ProgramError(PenstockError):
+    """The SQL program is wrong; names the statement, line and column."""
+
+    code = "PROGRAM_ERROR"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        statement: str | None = None,
+    ) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.statement = statement
+        where = "" if line is None else f"line {line}, column {column}: "
+        what = "" if statement is None else f" (in {statement})"
+        super().__init__(f"{where}{message}{what}")
+
+
+class BadRowError(PenstockError):
+    """A row given to insert or delete does not fit its table; nothing of the call took effect."""
+
+    code = "BAD_ROW"
+
+
+class ConnectorError(PenstockError):
+    """A connector's configuration is wrong, or its input or output cannot be read or written."""
+
+    code = "CONNECTOR_ERROR"
+
+
+class PlanError(PenstockError):
+    """A query plan contains something the circuit compiler does not know."""
+
+    code = "PLAN_ERROR"
+
+
+class EvaluationError(PenstockError):
+    """Spark failed while evaluating a transaction, which therefore did not take effect."""
+
+    code = "EVALUATION_ERROR"
+
+
+class StateError(PenstockError):
+    """The pipeline is not in a state that allows the call."""
+
+    code = "STATE_ERROR"
+
+
+class StorageError(PenstockError):
+    """A file of the pipeline's storage is missing, damaged or cannot be written."""
+
+    code = "STORAGE_ERROR"

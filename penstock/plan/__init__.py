@@ -1,0 +1,1 @@
+"""From Catalyst's optimized plan to a typed plan, and from that to incremental rules."""

@@ -1,0 +1,246 @@
+"""Compile a view's typed plan to the DataFrame that computes its change from its inputs' changes.
+
+Every rule maps a node to a frame with the node's columns c0, c1, ... and the weight `_w`; None
+means that the change is certainly empty. `active` says which relations may change, so that a
+transaction that touches one table costs nothing for the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from penstock.plan import nodes
+from penstock.plan.catalyst import Catalyst
+from penstock.plan.nodes import Node
+from penstock.trace.rows import Layout
+from penstock.trace.task import Report, Stage, Task
+
+# Salts that make the hashes of the same columns independent.
+KEY, ROW, OTHER = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A trace as a rule sees it: which one, how it is laid out, and whether this use writes it."""
+
+    trace: str
+    layout: Layout
+    writes: bool
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """What the driver remembers of a trace."""
+
+    layout: Layout
+    describes: str
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A relation whose own trace is found by some of its columns."""
+
+    trace: str
+    columns: tuple[int, ...]
+
+
+class Relations(Protocol):
+    """What rules ask about tables and views."""
+
+    def delta(self, relation: str) -> DataFrame | None:
+        """The change of a relation, or None if it does not change."""
+
+    def keyed(self, relation: str) -> Keyed:
+        """How the relation's own trace is found."""
+
+    def schema(self, relation: str) -> Sequence[StructField]:
+        """The relation's columns."""
+
+
+@dataclass
+class Compiler:
+    """Compiles nodes for one form of the circuit: `bits` of the key choose the partition (0: one partition)."""
+
+    catalyst: Catalyst
+    relations: Relations
+    report: Accumulator[Report]
+    traces: dict[str, TraceInfo]
+    bits: int
+    initial: bool
+    written: set[str] = field(default_factory=set)
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.catalyst.spark
+
+    @property
+    def partitions(self) -> int:
+        return 1 << self.bits
+
+    def delta(self, node: Node) -> DataFrame | None:
+        """The change of a node's result."""
+        from penstock.plan.rules import RULES
+
+        return RULES[type(node)](node, self)
+
+    # -- pieces that rules are made of -----------------------------------------------------------
+
+    def stage(self, frame: DataFrame, stage: Stage, schema: StructType) -> DataFrame:
+        """Run a stage over each partition of a frame."""
+        return frame.mapInArrow(stage.function(self.report), schema)  # type: ignore[arg-type]
+
+    def leaf(self, stage: Stage, schema: StructType, partitions: int | None = None) -> DataFrame:
+        """A stage with no input."""
+        tasks = partitions or self.partitions
+        return self.stage(self.spark.range(0, tasks, 1, tasks), stage, schema)
+
+    def schema(self, node: Node) -> list[StructField]:
+        """The columns of a node's result."""
+        return self.catalyst.schema(node.output)
+
+    def nothing(self, node: Node) -> DataFrame:
+        """The empty change of a node, as a frame that still runs."""
+        named = [StructField(f"c{i}", f.dataType) for i, f in enumerate(self.schema(node))]
+        return self.leaf(NothingStage(), StructType([*named, StructField("_w", LongType())]), 1)
+
+    def union(self, frames: Sequence[DataFrame]) -> DataFrame:
+        result = frames[0]
+        for frame in frames[1:]:
+            result = result.union(frame)
+        return result.coalesce(1) if self.bits == 0 and len(frames) > 1 else result
+
+    def exchange(self, frame: DataFrame, *, single: bool = False) -> DataFrame:
+        """Bring rows with equal `_k` together (all rows if `single`)."""
+        if self.bits == 0:
+            return frame
+        if single:
+            return frame.repartition(1)
+        half = 1 << (self.bits - 1)
+        return frame.repartitionById(
+            self.partitions, _expr(f"CAST(shiftright(_k, {64 - self.bits}) + {half} AS INT)")
+        )
+
+    def arrange(
+        self, kind: str, node: Node, keys: Sequence[nodes.Expression], layout: Layout, describes: str
+    ) -> Arrangement:
+        """The trace of a node's result by some keys; the same result by the same keys is the same trace."""
+        text = "\n".join([kind, fingerprint(node), *(key.text for key in keys), str(layout)])
+        trace = f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self.traces.setdefault(trace, TraceInfo(layout, describes))
+        first = trace not in self.written
+        self.written.add(trace)
+        return Arrangement(trace, layout, first)
+
+
+@dataclass(frozen=True)
+class NothingStage(Stage):
+    """No rows."""
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+def fingerprint(node: Node) -> str:
+    """What a node computes, independent of ids and of planning run."""
+    texts: list[str] = [type(node).__name__]
+    match node:
+        case nodes.Scan():
+            texts.append(node.relation.lower())
+        case nodes.Values():
+            texts.append(node.ref.toString())
+        case nodes.Project():
+            texts += [e.text for e in node.expressions]
+        case nodes.Filter():
+            texts.append(node.condition.text)
+        case nodes.Expand():
+            texts += [";".join(e.text for e in p) for p in node.projections]
+        case nodes.Join():
+            texts += [node.type.value, node.condition.text if node.condition else ""]
+        case nodes.Aggregate():
+            texts += [e.text for e in (*node.grouping, *node.expressions)]
+        case nodes.Limit():
+            texts += [*(e.text for e in node.order), str(node.limit), str(node.offset)]
+        case nodes.Window() | nodes.Generate():
+            texts.append(node.text)
+    return f"{'|'.join(texts)}({','.join(fingerprint(child) for child in node.children)})"
+
+
+def arrow_types(schema: StructType) -> tuple[pa.DataType, ...]:
+    """The Arrow types in which Spark hands columns to Python."""
+    return tuple(to_arrow_schema(schema, timezone="UTC").types)
+
+
+def columns(frame: DataFrame, prefix: str = "c") -> list[str]:
+    """The names c0, c1, ... that a frame has."""
+    names = set(frame.columns)
+    found = []
+    while f"{prefix}{len(found)}" in names:
+        found.append(f"{prefix}{len(found)}")
+    return found
+
+
+def fields(frame: DataFrame, names: Sequence[str]) -> list[StructField]:
+    """The types of some columns, nullable, as what comes back from Python."""
+    by_name = {f.name: f for f in frame.schema.fields}
+    return [StructField(name, by_name[name].dataType) for name in names]
+
+
+def hashed(names: Sequence[str], schema: StructType, salt: int) -> str:
+    """SQL text of a 64-bit hash in which equal rows are equal, and others as good as never.
+
+    Spark's xxhash64 skips NULLs, so (NULL, 1) and (1, NULL) would be the same: whether a value is
+    NULL is hashed beside it, and nested values are hashed as text too. Floats come normalized.
+    """
+    by_name = {f.name: f for f in schema.fields}
+    parts = [str(salt)]
+    for name in names:
+        column = by_name[name]
+        if column.nullable:
+            parts.append(f"isnull({name})")
+        if _has_map(column.dataType):
+            parts.append(f"CAST({_map_sorted(name, column.dataType)} AS STRING)")
+            continue
+        if column.dataType.typeName() == "variant":
+            parts.append(f"to_json({name})")
+            continue
+        parts.append(name)
+        if isinstance(column.dataType, (ArrayType, StructType)):
+            parts.append(f"CAST({name} AS STRING)")
+    return f"xxhash64({', '.join(parts)})"
+
+
+def _has_map(type_: DataType) -> bool:
+    if isinstance(type_, StructType):
+        return any(_has_map(f.dataType) for f in type_.fields)
+    return isinstance(type_, MapType) or (isinstance(type_, ArrayType) and _has_map(type_.elementType))
+
+
+def _map_sorted(text: str, type_: DataType) -> str:
+    """Two maps with the same entries are the same row, in whatever order the entries are."""
+    return f"sort_array(map_entries({text}))" if isinstance(type_, MapType) else text
+
+
+def _expr(text: str) -> object:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.expr(text)
+
+
+Rule = Callable[..., "DataFrame | None"]
+Rules = Mapping[type[Node], Rule]

@@ -1,0 +1,195 @@
+"""From what arrives to the change of a table.
+
+A table with a key keeps the last row that arrived for each key:
+
+    dT = - old(k) + new(k)     for each key k in the input, new(k) absent if its last row is a deletion
+
+A table without one is a bag: rows are counted. Deletions are applied in the order of arrival, and
+one that finds no row is counted as an error and ignored, so a weight never becomes negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StructField, StructType
+
+from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
+from penstock.trace.batch import lookup
+from penstock.trace.rows import Index, Layout, Rows, concat, find, take
+from penstock.trace.task import Stage, Task, sliced
+
+NO_OUTPUT = StructType([StructField("_", LongType())])
+
+
+def table_change(
+    frame: DataFrame,
+    name: str,
+    schema: Sequence[StructField],
+    key: tuple[int, ...],
+    trace: str,
+    c: Compiler,
+    *,
+    append_only: bool,
+    emit: bool,
+) -> DataFrame:
+    """The change of a table from its input: `frame` has c0, c1, ..., `_op` and `_seq`."""
+    names = [f"c{i}" for i in range(len(schema))]
+    own = StructType([StructField(n, f.dataType, f.nullable) for n, f in zip(names, schema, strict=True)])
+    keys = [names[i] for i in key]
+    plain = StructType(
+        [StructField(n, f.dataType, nullable=False) for n, f in zip(names, schema, strict=True)]
+    )
+    found = hashed(keys, plain, KEY) if key else hashed(names, own, KEY)
+    keyed = frame.selectExpr(
+        f"{found} AS _k",
+        f"{hashed(names, own, ROW)} AS _r",
+        *names,
+        "CAST(_op AS BIGINT) AS _op",
+        "_seq",
+    )
+    layout = Layout(arrow_types(own))
+    stage: Stage
+    if key:
+        stage = UpsertStage(trace, layout, key, c.bits, emit)
+    else:
+        stage = BagStage(trace, layout, name, append_only, c.bits, emit)
+    out = StructType([*(StructField(f.name, f.dataType) for f in own), StructField("_w", LongType())])
+    return c.stage(c.exchange(keyed), stage, out if emit else NO_OUTPUT)
+
+
+def _gather(layout: Layout, batches: Iterator[pa.RecordBatch]) -> tuple[Rows, np.ndarray]:
+    """Rows with `_op` as their weight, and the order in which they arrived."""
+    filled = [batch for batch in batches if batch.num_rows]
+    parts = [Rows.from_batch(layout, batch) for batch in filled]
+    orders = [batch.column(batch.num_columns - 1).to_numpy() for batch in filled]
+    return concat(layout, parts), np.concatenate(orders) if orders else np.empty(0, np.int64)
+
+
+def emit_change(rows: Rows) -> Iterator[pa.RecordBatch]:
+    """A change as c0, c1, ..., _w."""
+    if len(rows) == 0:
+        return
+    arrays = [*rows.columns, pa.array(rows.w)]
+    yield from sliced(pa.schema([(f"x{i}", a.type) for i, a in enumerate(arrays)]), arrays)
+
+
+@dataclass(frozen=True)
+class UpsertStage(Stage):
+    trace: str
+    layout: Layout
+    key: tuple[int, ...]
+    bits: int
+    emit: bool
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrived, order = _gather(self.layout, batches)
+        if len(arrived) == 0:
+            return
+        last = arrived.take(self._last(arrived, order))
+        old = lookup(self.layout, task.old(self.trace, self.layout), np.unique(last.k))
+        replaced = old.take(self._same_key(old, last))
+        kept = last.take(np.flatnonzero(last.w > 0))
+        change = concat(self.layout, [replaced.negated(), kept]).consolidated()
+        task.append(self.trace, change, self.bits)
+        if self.emit:
+            yield from emit_change(change)
+
+    def _last(self, rows: Rows, order: np.ndarray) -> Index:
+        """The row that arrived last for each key, sorted by key hash."""
+        by = np.lexsort((order, rows.k))
+        k = rows.k[by]
+        same = k[1:] == k[:-1]
+        at = np.flatnonzero(same)
+        if len(at) and not self._equal(rows, by[at], rows, by[at + 1]).all():
+            return self._last_exactly(rows, by)
+        return by[np.append(np.flatnonzero(~same), len(by) - 1)]
+
+    def _last_exactly(self, rows: Rows, by: Index) -> Index:
+        """The same where different keys share a hash."""
+        columns = [rows.columns[i].take(pa.array(by)).to_pylist() for i in self.key]
+        winners: dict[tuple[object, ...], int] = {}
+        for position, key in zip(by, zip(*columns, strict=True), strict=True):
+            winners[key] = int(position)
+        chosen = np.array(list(winners.values()), np.intp)
+        return chosen[np.argsort(rows.k[chosen], kind="stable")]
+
+    def _same_key(self, old: Rows, last: Rows) -> Index:
+        """The old rows whose key arrived again."""
+        at = np.searchsorted(last.k, old.k, "left")
+        found = self._equal(old, np.arange(len(old)), last, at)
+        for i in np.flatnonzero(~found):  # keys that share a hash lie next to each other
+            step = at[i] + 1
+            while step < len(last) and last.k[step] == old.k[i] and not found[i]:
+                found[i] = self._equal(old, np.array([i]), last, np.array([step]))[0]
+                step += 1
+        return np.flatnonzero(found)
+
+    def _equal(self, a: Rows, i: Index, b: Rows, j: Index) -> np.ndarray:
+        equal = np.ones(len(i), np.bool_)
+        for column in self.key:
+            left, right = take([a.columns[column]], i)[0], take([b.columns[column]], j)[0]
+            if pa.types.is_nested(left.type):
+                same = np.array(
+                    [x == y for x, y in zip(left.to_pylist(), right.to_pylist(), strict=True)], np.bool_
+                )
+            else:
+                same = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+                if pa.types.is_floating(left.type):
+                    nan = pc.and_(pc.is_nan(left), pc.is_nan(right)).fill_null(False)
+                    same = same | nan.to_numpy(zero_copy_only=False)
+            equal &= same
+        return equal
+
+
+@dataclass(frozen=True)
+class BagStage(Stage):
+    trace: str
+    layout: Layout
+    name: str
+    append_only: bool
+    bits: int
+    emit: bool
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrived, order = _gather(self.layout, batches)
+        if len(arrived) == 0:
+            return
+        change = arrived.consolidated() if self.append_only else self._counted(task, arrived, order)
+        task.append(self.trace, change, self.bits)
+        if self.emit:
+            yield from emit_change(change)
+
+    def _counted(self, task: Task, arrived: Rows, order: np.ndarray) -> Rows:
+        """How the count of each row changes if no deletion may take it below zero.
+
+        With s(i) the sum of the first i arrivals and `have` the count before them, the lowest point
+        is have + min s; whatever it lies below zero was deleted in vain.
+        """
+        by = np.lexsort((order, arrived.r, arrived.k))
+        k, r, op = arrived.k[by], arrived.r[by], arrived.w[by]
+        first = np.ones(len(by), np.bool_)
+        first[1:] = (k[1:] != k[:-1]) | (r[1:] != r[:-1])
+        starts = np.flatnonzero(first)
+        group = np.cumsum(first) - 1
+        running = np.cumsum(op)
+        running -= (running[starts] - op[starts])[group]
+        total = np.add.reduceat(op, starts)
+        lowest = np.minimum.reduceat(running, starts)
+        rows = arrived.take(by[starts])
+        if (lowest < 0).any():
+            old = lookup(self.layout, task.old(self.trace, self.layout), np.unique(rows.k[lowest < 0]))
+            at = find(old, rows.k, rows.r)
+            have = np.where(at >= 0, old.w[at] if len(old) else 0, 0)
+            missing = np.maximum(0, -(have + lowest)) * (lowest < 0)
+            total = total + missing
+            if missing.any():
+                part = f"{int(rows.k[0]) >> (64 - self.bits) if self.bits else 0}"
+                task.tell(("errors", self.name, part), int(missing.sum()))
+        changed = np.flatnonzero(total)
+        return rows.with_weights(total).take(changed)

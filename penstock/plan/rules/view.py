@@ -1,0 +1,127 @@
+"""A view's own trace, and the stages that read a relation back.
+
+The batch that a transaction adds to a relation's trace is the relation's change: other views,
+outputs and subscribers read it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StructField, StructType
+
+from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
+from penstock.plan.rules.table import NO_OUTPUT, emit_change
+from penstock.trace.batch import scan
+from penstock.trace.rows import Layout, concat, take
+from penstock.trace.task import Stage, Task, gather, sliced
+
+
+def view_change(
+    frame: DataFrame, schema: Sequence[StructField], trace: str, c: Compiler, *, emit: bool
+) -> DataFrame:
+    """Consolidate a view's change and add it to the view's trace."""
+    keyed = _by_row(frame, schema)
+    stage = SinkStage(trace, row_layout(schema), c.bits, emit)
+    return c.stage(c.exchange(keyed), stage, positional(schema, weight=True) if emit else NO_OUTPUT)
+
+
+def view_difference(frame: DataFrame, schema: Sequence[StructField], trace: str, c: Compiler) -> DataFrame:
+    """The change of a view that was computed anew: its rows now less its rows before."""
+    whole = frame.toDF(*(f"c{i}" for i in range(len(schema)))).selectExpr("*", "1L AS _w")
+    before = c.leaf(ScanStage(trace, row_layout(schema), new=False, sign=-1), positional(schema, weight=True))
+    return view_change(c.union([whole, before]), schema, trace, c, emit=False)
+
+
+def _by_row(frame: DataFrame, schema: Sequence[StructField]) -> DataFrame:
+    names = [f"c{i}" for i in range(len(schema))]
+    return frame.selectExpr(
+        f"{hashed(names, frame.schema, KEY)} AS _k", f"{hashed(names, frame.schema, ROW)} AS _r", *names, "_w"
+    )
+
+
+def positional(schema: Sequence[StructField], *, weight: bool) -> StructType:
+    """The columns under positional names, with or without the weight."""
+    named = [StructField(f"c{i}", f.dataType) for i, f in enumerate(schema)]
+    return StructType([*named, StructField("_w", LongType())] if weight else named)
+
+
+def row_layout(schema: Sequence[StructField]) -> Layout:
+    return Layout(arrow_types(positional(schema, weight=False)))
+
+
+@dataclass(frozen=True)
+class SinkStage(Stage):
+    trace: str
+    layout: Layout
+    bits: int
+    emit: bool
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        change = gather(self.layout, batches)
+        task.append(self.trace, change, self.bits)
+        if self.emit:
+            yield from emit_change(change)
+
+
+def _share(batches: Iterator[pa.RecordBatch], tasks: int) -> tuple[int, int | None]:
+    """The range of keys that this task reads; a leaf's input is its own number."""
+    number = next(batches).column(0)[0].as_py()
+    width = -(-(1 << 64) // tasks)
+    low = -(1 << 63) + number * width
+    return low, low + width if number + 1 < tasks else None
+
+
+@dataclass(frozen=True)
+class ChangeStage(Stage):
+    """The change of a relation that an earlier job of the same transaction wrote."""
+
+    trace: str
+    layout: Layout
+    tasks: int
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        low, high = _share(batches, self.tasks)
+        for batch in task.new(self.trace, self.layout):
+            for rows in batch.between(low, high):
+                yield from emit_change(rows)
+
+
+@dataclass(frozen=True)
+class ScanStage(Stage):
+    """All rows of a relation: each as often as it is there, or once with its weight times `sign`.
+
+    `new`: with what earlier jobs of this transaction wrote.
+    """
+
+    trace: str
+    layout: Layout
+    new: bool
+    sign: int | None = None
+    tasks: int = 1
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        low, high = _share(batches, self.tasks)
+        opened = task.old(self.trace, self.layout)
+        if self.new:
+            opened = opened + task.new(self.trace, self.layout)
+        for rows in scan(self.layout, opened, low, high):
+            if self.sign is not None:
+                yield from emit_change(rows.with_weights(self.sign * rows.w))
+                continue
+            index = np.repeat(np.arange(len(rows)), rows.w)
+            arrays = list(take(rows.columns, index))
+            yield from sliced(pa.schema([(f"x{i}", a.type) for i, a in enumerate(arrays)]), arrays)
+
+
+def read_change(layout: Layout, paths: Sequence[str]) -> pa.Table:
+    """A relation's change as a table c0, c1, ..., w0, on the driver."""
+    from penstock.trace.batch import Batch
+
+    parts = [part for path in paths for part in Batch(path, layout).segments]
+    rows = concat(layout, parts).consolidated()
+    return pa.Table.from_batches([rows.to_batch()]).drop_columns(["_k", "_r"])

@@ -1,0 +1,92 @@
+"""A program as data: its tables, its views, and the connectors on both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pyspark.sql.types import DataType, StructField, StructType
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table; `default` is the SQL text of its DEFAULT expression."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Connector:
+    """One input of a table or output of a view, as its JSON entry describes it."""
+
+    name: str
+    config: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Table:
+    """An input: rows come from connectors and the API. Its statement starts at `line` and `column`."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    append_only: bool
+    materialized: bool
+    properties: Mapping[str, str] = field(hash=False)
+    connectors: tuple[Connector, ...]
+    line: int
+    column: int
+
+    @property
+    def schema(self) -> StructType:
+        """The columns as Spark sees them."""
+        return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+
+
+class ViewKind(Enum):
+    """How a view is used: a materialized one can be queried, a local one is only read by other views."""
+
+    PLAIN = "view"
+    MATERIALIZED = "materialized view"
+    LOCAL = "local view"
+
+
+@dataclass(frozen=True)
+class View:
+    """A query that is kept up to date.
+
+    `query` is its exact source text, `columns` the names given in `CREATE VIEW v (a, b)` if there are any,
+    and `depends_on` the tables and views it reads directly, spelled as they are declared.
+    """
+
+    name: str
+    kind: ViewKind
+    query: str
+    columns: tuple[str, ...]
+    properties: Mapping[str, str] = field(hash=False)
+    connectors: tuple[Connector, ...]
+    depends_on: tuple[str, ...]
+    line: int
+    column: int
+    query_line: int
+    query_column: int
+
+    def locate(self, line: int, column: int) -> tuple[int, int]:
+        """Where in the program a place of the query is; all four count from 1."""
+        if line == 1:
+            return self.query_line, self.query_column + column - 1
+        return self.query_line + line - 1, column
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program. A view comes after every view that it reads."""
+
+    text: str
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]

@@ -1,0 +1,1 @@
+"""Durable files: the one way anything reaches the disk."""

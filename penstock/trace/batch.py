@@ -1,0 +1,132 @@
+"""One immutable file of a trace: uncompressed Arrow, sorted by (_k, _r), memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StorageError
+from penstock.storage.files import write_file
+from penstock.trace.rows import Index, Keys, Layout, Rows, concat
+
+FORMAT = b"1"
+# Rows per record batch: large, so that one binary search serves most files; bounded, so that a
+# merge holds a few of them in memory and not the whole trace.
+SEGMENT_ROWS = 1 << 19
+
+
+class Batch:
+    """A batch file, mapped into memory; its pages are the operating system's to keep or drop."""
+
+    def __init__(self, path: str, layout: Layout) -> None:
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(path))
+            metadata = reader.schema.metadata or {}
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StorageError(
+                f"batch file {path} cannot be read: {error}. Restore the file from a copy of the storage"
+                " directory, or start the pipeline on an empty one."
+            ) from error
+        if metadata.get(b"penstock.format") != FORMAT:
+            found = metadata.get(b"penstock.format", b"none").decode(errors="replace")
+            raise StorageError(
+                f"batch file {path} has format version {found}; this Penstock reads version"
+                f" {FORMAT.decode()}. Use the version that wrote it."
+            )
+        self.path = path
+        self.layout = layout
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        self.segments = [Rows.from_batch(layout, batch) for batch in batches if batch.num_rows]
+        self.rows = sum(len(segment) for segment in self.segments)
+
+    def lookup(self, keys: Keys) -> list[Rows]:
+        """The rows whose key is one of the sorted, distinct `keys`."""
+        return [found for segment in self.segments if len(found := _lookup(segment, keys))]
+
+    def between(self, low: int, high: int | None) -> list[Rows]:
+        """The rows with low <= key < high (to the end if None)."""
+        found = []
+        for segment in self.segments:
+            start = int(np.searchsorted(segment.k, low, "left"))
+            stop = len(segment) if high is None else int(np.searchsorted(segment.k, high, "left"))
+            if start < stop:
+                found.append(segment.slice(start, stop))
+        return found
+
+
+def _lookup(segment: Rows, keys: Keys) -> Rows:
+    first, last = np.searchsorted(keys, [segment.k[0], segment.k[-1] + 0], "left")
+    wanted = keys[first : last + 1]
+    low = np.searchsorted(segment.k, wanted, "left")
+    count = np.searchsorted(segment.k, wanted, "right") - low
+    return segment.take(ranges(low, count))
+
+
+def ranges(low: Index, count: Index) -> Index:
+    """low[0], low[0]+1, ... (count[0] of them), low[1], ...
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    total = int(count.sum())
+    before = np.cumsum(count) - count
+    return np.repeat(low - before, count) + np.arange(total)
+
+
+def write_batch(
+    path: Path, layout: Layout, parts: Iterable[Rows], *, durable: bool = False
+) -> tuple[int, int]:
+    """Write consolidated rows, given in order; returns rows and bytes."""
+    rows = 0
+
+    def fill(file: BinaryIO) -> None:
+        nonlocal rows
+        schema = layout.schema.with_metadata({b"penstock.format": FORMAT})
+        with pa.ipc.new_file(file, schema) as writer:
+            for part in parts:
+                for start in range(0, len(part), SEGMENT_ROWS):
+                    piece = part.slice(start, min(start + SEGMENT_ROWS, len(part)))
+                    writer.write_batch(piece.to_batch().cast(schema))
+                rows += len(part)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = write_file(path, fill, durable=durable)
+    return rows, size
+
+
+def lookup(layout: Layout, batches: Sequence[Batch], keys: Keys) -> Rows:
+    """The contents, over all batches, of the given sorted, distinct keys."""
+    if len(keys) == 0:
+        return Rows.empty(layout)
+    found = [rows for batch in batches for rows in batch.lookup(keys)]
+    return concat(layout, found).consolidated()
+
+
+def scan(
+    layout: Layout, batches: Sequence[Batch], low: int = -(2**63), high: int | None = None
+) -> Iterator[Rows]:
+    """The contents of a key range in key order, a bounded number of rows at a time."""
+    for start, stop in _slices(batches, low, high):
+        rows = concat(layout, [part for batch in batches for part in batch.between(start, stop)])
+        if len(rows := rows.consolidated()):
+            yield rows
+
+
+def _slices(batches: Sequence[Batch], low: int, high: int | None) -> Iterator[tuple[int, int | None]]:
+    """Cut [low, high) so that each piece holds about a segment's worth of rows."""
+    total = sum(batch.rows for batch in batches)
+    pieces = -(-total // SEGMENT_ROWS)
+    if pieces <= 1:
+        yield low, high
+        return
+    # Keys are hashes, so equal widths hold about equal numbers of rows; a key with very many rows
+    # cannot be cut, which costs memory but never the result.
+    end = 2**63 if high is None else high
+    width = -(-(end - low) // pieces)
+    cuts = [low + width * i for i in range(pieces)]
+    for i, cut in enumerate(cuts):
+        yield cut, cuts[i + 1] if i + 1 < pieces else high

@@ -1,0 +1,141 @@
+"""What a stage of the circuit sees of its transaction, inside a Spark task.
+
+A stage is compiled once and run in every transaction, so what varies cannot be part of it: it
+travels as one Spark local property, written by the driver as JSON, and the batches that a stage
+writes go back as an accumulator. A retried task writes the same bytes under the same name and
+reports them again under the same key, so a retry changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from penstock.trace.batch import Batch, write_batch
+from penstock.trace.rows import Layout, Rows, concat
+
+PROPERTY = "penstock.transaction"
+Report = dict[tuple[str, ...], Any]
+
+
+class ReportParam(AccumulatorParam[Report]):
+    """Reports add up by key; the same key twice is the same fact twice."""
+
+    def zero(self, value: Report) -> Report:
+        return {}
+
+    def addInPlace(self, value1: Report, value2: Report) -> Report:  # noqa: N802 (PySpark's name)
+        value1.update(value2)
+        return value1
+
+
+class Task:
+    """One transaction as one task sees it: which batches are there, and where new ones go."""
+
+    def __init__(self, facts: dict[str, Any], report: Accumulator[Report] | None) -> None:
+        self.transaction: int = facts["transaction"]
+        self.initial: bool = facts["initial"]
+        self.inputs: dict[str, list[dict[str, Any]]] = facts["inputs"]
+        self.now: str = facts["now"]
+        self._directory = Path(facts["directory"])
+        self._old: dict[str, list[str]] = facts["traces"]
+        self._new: dict[str, list[str]] = facts["written"]
+        self._report = report
+
+    @classmethod
+    def current(cls, report: Accumulator[Report] | None) -> Task:
+        context = TaskContext.get()
+        facts = context.getLocalProperty(PROPERTY) if context is not None else None
+        if facts is None:
+            raise RuntimeError(f"a stage runs only in a Spark task with the local property {PROPERTY}")
+        return cls(_facts(facts), report)
+
+    def old(self, trace: str, layout: Layout) -> list[Batch]:
+        """The batches of a trace before this transaction."""
+        return _open(trace, self._directory, self._old.get(trace, []), layout)
+
+    def new(self, trace: str, layout: Layout) -> list[Batch]:
+        """The batches that an earlier job of this transaction added to a trace."""
+        paths = [self._directory / trace / f"{name}.arrow" for name in self._new.get(trace, [])]
+        return [Batch(str(path), layout) for path in paths]
+
+    def append(self, trace: str, rows: Rows, bits: int) -> None:
+        """Add this transaction's consolidated rows to a trace; `bits` of the key name the partition."""
+        if len(rows) == 0:
+            return
+        part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
+        name = f"{self.transaction:012d}-{part:04d}"
+        count, size = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
+        self.tell(("batch", trace, name), (count, size))
+
+    def tell(self, key: tuple[str, ...], fact: Any) -> None:
+        """Report a fact to the driver."""
+        if self._report is not None:
+            self._report.add({key: fact})
+
+
+@dataclass(frozen=True)
+class Stage(ABC):
+    """The Python half of a rule: Arrow batches in, Arrow batches out, state beside."""
+
+    @abstractmethod
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Consume one partition of the change and emit what follows from it."""
+
+    def function(self, report: Accumulator[Report] | None) -> partial[Iterator[pa.RecordBatch]]:
+        """What Spark ships to its workers: this stage by value, the code by reference."""
+        return partial(run_stage, self, report)
+
+
+def run_stage(
+    stage: Stage, report: Accumulator[Report] | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function that runs in the task."""
+    yield from stage.run(Task.current(report), batches)
+    for _ in batches:  # a worker that leaves input unread is not used again, and a new one costs seconds
+        pass
+
+
+def gather(layout: Layout, batches: Iterator[pa.RecordBatch], start: int = 0) -> Rows:
+    """All rows of a partition, consolidated."""
+    return concat(layout, [Rows.from_batch(layout, batch, start) for batch in batches]).consolidated()
+
+
+OUTPUT_ROWS = 1 << 16
+
+
+def sliced(schema: pa.Schema, arrays: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+    """Columns as record batches of a size that Spark likes."""
+    rows = len(arrays[0])
+    for start in range(0, rows, OUTPUT_ROWS):
+        yield pa.RecordBatch.from_arrays([array.slice(start, OUTPUT_ROWS) for array in arrays], schema=schema)
+
+
+@lru_cache(maxsize=8)
+def _facts(text: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(text)
+    return facts
+
+
+_opened: dict[str, dict[str, Batch]] = {}
+
+
+def _open(trace: str, directory: Path, names: list[str], layout: Layout) -> list[Batch]:
+    """Batches stay mapped in the worker from task to task; those that were merged away are let go."""
+    key = str(directory / trace)
+    before = _opened.get(key, {})
+    now = {}
+    for name in names:
+        held = before.get(name)
+        now[name] = held if held is not None else Batch(str(directory / trace / f"{name}.arrow"), layout)
+    _opened[key] = now
+    return list(now.values())

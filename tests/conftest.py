@@ -1,0 +1,10 @@
+"""What all tests share. Nothing here starts Spark: pipelines of one process share one session."""
+
+from __future__ import annotations
+
+from tests.oracle.history import seed_of_run
+
+
+def pytest_report_header() -> str:
+    """Name the seed of the random histories, so that any run can be repeated."""
+    return f"penstock seed: {seed_of_run()} (set PENSTOCK_SEED to change it)"

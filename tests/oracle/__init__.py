@@ -1,0 +1,1 @@
+"""The oracle: a maintained view must equal Spark's own result over the current tables."""
