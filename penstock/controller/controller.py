@@ -1,4 +1,4 @@
-"""One thread runs transactions one after another; another merges batches; a third feeds connectors."""
+"""One thread runs transactions, another merges batches and compiles, a third feeds connectors."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Controller:
         self._queue = WorkQueue(limits.max_transaction_rows, limits.max_queued_rows)
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
-        self._mergeable = threading.Event()
-        self._stopping = False
+        self._untidy = threading.Event()
+        self._stopping = threading.Event()
         self.failure: PenstockError | None = None
         self._feeder = Feeder(inputs, self._feed) if inputs else None
-        self._threads = [self._thread(self._run, "transactions"), self._thread(self._merge, "merging")]
+        self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
         if self._feeder is not None:
             self._threads.append(self._thread(self._run_feeder, "inputs"))
 
@@ -144,7 +144,7 @@ class Controller:
                 work.error = error
                 work.done.set()
             self._busy = False
-            self._mergeable.set()
+            self._untidy.set()
 
     def _transact(self, works: Sequence[Work]) -> None:
         begin = time.monotonic()
@@ -203,16 +203,16 @@ class Controller:
 
     # -- background -----------------------------------------------------------------------------
 
-    def _merge(self) -> None:
-        while not self._stopping:
-            self._mergeable.wait()
-            self._mergeable.clear()
+    def _tidy(self) -> None:
+        while not self._stopping.is_set():
+            self._untidy.wait()
+            self._untidy.clear()
             try:
-                while not self._stopping and self.engine.merge_once():
+                while not self._stopping.is_set() and self.engine.tidy():
                     pass
             except Exception:
-                if not self._stopping:
-                    _log.exception("merging batches failed; it will be tried again")
+                if not self._stopping.is_set():
+                    _log.exception("tidying up failed; it will be tried again")
 
     def _run_feeder(self) -> None:
         assert self._feeder is not None
@@ -229,8 +229,8 @@ class Controller:
         if self._feeder is not None:
             self._feeder.stop()
         self._queue.close(drop=drop)
-        self._stopping = True
-        self._mergeable.set()
+        self._stopping.set()
+        self._untidy.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()

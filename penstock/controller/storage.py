@@ -95,8 +95,8 @@ class Storage:
         if not path.exists():
             if any(self.batches.iterdir()):
                 raise StorageError(
-                    f"the storage {self.path} belongs to a pipeline that did not stop in an orderly way, so its"
-                    " state may lack changes. Start with an empty directory and load the tables again."
+                    f"the storage {self.path} belongs to a pipeline that did not stop in an orderly way, so"
+                    " its state may lack changes. Start with an empty directory and load the tables again."
                 )
             return None
         try:
@@ -123,8 +123,8 @@ class Storage:
             )
         if saved.program != program:
             raise StorageError(
-                f"the storage {self.path} was written by another version of the program. Run the program it was"
-                " written by, or start with an empty directory."
+                f"the storage {self.path} was written by another version of the program. Run the program it"
+                " was written by, or start with an empty directory."
             )
         return saved
 

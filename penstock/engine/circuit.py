@@ -7,6 +7,7 @@ there in the next wave. A wave is one Spark job.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,9 +49,17 @@ class Wave:
     reusable: bool
 
 
+# A set of tables that changed together this often gets a form of its own.
+_OFTEN = 3
+
+
 @dataclass
 class Circuit:
-    """Compiles forms on demand and keeps them."""
+    """Compiles forms on demand and keeps them.
+
+    Compiling takes seconds, so a transaction runs the general form, in which any table may change,
+    until a form for just the tables that it touches was compiled in the background.
+    """
 
     relations: Mapping[str, Relation]
     catalyst: Catalyst
@@ -58,16 +67,36 @@ class Circuit:
     report: Accumulator[Report]
     traces: dict[str, TraceInfo] = field(default_factory=dict)
     _forms: dict[Form, list[Wave]] = field(default_factory=dict)
+    _asked: Counter[Form] = field(default_factory=Counter)
+    _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def waves(self, form: Form) -> list[Wave]:
-        if form not in self._forms:
-            self._forms[form] = _Builder(self, form).waves()
-        return self._forms[form]
+        """The jobs of a transaction of this form, in order."""
+        found = self._forms.get(form)
+        if found is not None:
+            return found
+        if form.initial:
+            return self._compiled(form)
+        self._asked[form] += 1
+        return self._compiled(Form(form.bits, False, self._tables))
 
-    def compile_all(self) -> None:
-        """Compile the form in which every table changes: it uses every trace that the circuit has."""
-        tables = frozenset(n for n, r in self.relations.items() if isinstance(r, TableRelation))
-        self.waves(Form(0, True, tables))
+    def specialise(self) -> bool:
+        """Compile one form that is asked for often; False if there is none."""
+        for form, times in list(self._asked.items()):
+            if times >= _OFTEN and form not in self._forms:
+                self._compiled(form)
+                return True
+        return False
+
+    @property
+    def _tables(self) -> frozenset[str]:
+        return frozenset(n for n, r in self.relations.items() if isinstance(r, TableRelation))
+
+    def _compiled(self, form: Form) -> list[Wave]:
+        with self._compiling:
+            if form not in self._forms:
+                self._forms[form] = _Builder(self, form).waves()
+            return self._forms[form]
 
 
 class _Builder:
@@ -191,8 +220,7 @@ class _Builder:
             wholes, self, self._circuit.report, self._circuit.traces, self._form.bits, self._form.initial
         )
         result = wholes.spark.sql(view.query)
-        frame = view_difference(result, view.schema, view.trace, c)
-        return frame
+        return view_difference(result, view.schema, view.trace, c)
 
 
 def bind_rows(catalyst: Catalyst, relation: Relation, tasks: int, *, new: bool) -> None:

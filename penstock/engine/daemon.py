@@ -9,6 +9,7 @@ milliseconds per stage. Where PySpark is installed as ordinary files, those are 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from importlib.machinery import PathFinder
@@ -37,7 +38,12 @@ def main() -> None:
     prefer_files()
     for name in PRELOADED:
         importlib.import_module(name)
-    importlib.import_module("pyspark.daemon").manager()
+    daemon = importlib.import_module("pyspark.daemon")
+    # A worker collects garbage after every task. What was imported is not garbage: leave it alone, which
+    # saves tens of milliseconds per stage and keeps its pages shared.
+    gc.collect()
+    gc.freeze()
+    daemon.manager()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import evaluation_error
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse
 from penstock.engine.session import circuit_session, query_session
-from penstock.engine.state import Merge, Names, Size, State
+from penstock.engine.state import Merge, Size, State
 from penstock.errors import StateError
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import read_change, row_layout
@@ -109,9 +109,9 @@ class Engine:
         }
         told: Report = {}
         try:
-            with self.state.reading() as names:
+            with self.state.reading() as batches:
                 for wave in waves:
-                    told |= self._run_wave(wave, {**facts, "traces": names})
+                    told |= self._run_wave(wave, {**facts, "traces": batches})
                     for key in told:
                         if key[0] == "batch":
                             listed = facts["written"].setdefault(key[1], [])
@@ -122,6 +122,9 @@ class Engine:
             raise evaluation_error(error, transaction) from error
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
+        for key, fact in told.items():
+            if key[0] == "merge":
+                self.state.replace(Merge(key[1], fact[2]), key[2], Size(*fact[:2]))
         return self._result(transaction, told, written)
 
     def _bits(self, rows: int) -> int:
@@ -165,22 +168,22 @@ class Engine:
     def rows(self, relation: str) -> pa.Table:
         """A relation's rows as a change from nothing."""
         found = self.relation(relation)
-        with self.state.reading() as names:
-            paths = [str(self.state.path(found.trace, name)) for name in names.get(found.trace, [])]
+        with self.state.reading() as batches:
+            paths = [str(self.state.path(found.trace, name)) for name in batches.get(found.trace, ())]
             return self.change(relation, paths)
 
     # -- queries --------------------------------------------------------------------------------
 
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the state between two transactions."""
-        with self._query_lock, self.state.reading() as names:
+        with self._query_lock, self.state.reading() as batches:
             facts = {
                 "transaction": 0,
                 "initial": False,
                 "inputs": {},
                 "now": "",
                 "directory": str(self.state.directory),
-                "traces": names,
+                "traces": batches,
                 "written": {},
             }
             context = self.spark.sparkContext
@@ -191,15 +194,18 @@ class Engine:
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 
-    # -- merging --------------------------------------------------------------------------------
+    # -- in the background ----------------------------------------------------------------------
 
-    def merge_once(self) -> bool:
-        """Merge what is worth merging, in a Spark job of its own; False if there was nothing."""
+    def tidy(self) -> bool:
+        """Merge batches in a Spark job of its own, or compile what is asked for often.
+
+        False if there was nothing to do.
+        """
         pending = self.state.merges()
-        if not pending:
-            return False
-        run_merges(self.spark, self.state, pending)
-        return True
+        if pending:
+            run_merges(self.spark, self.state, pending)
+            return True
+        return self.circuit.specialise()
 
 
 def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
@@ -216,9 +222,7 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     frame.collect()
     for merge_, name in named:
         rows, size = report.value[("batch", merge_.trace, name)]
-        if rows == 0:
-            state.path(merge_.trace, name).unlink(missing_ok=True)
-        state.replace(merge_, name, Size(rows, size) if rows else None)
+        state.replace(merge_, name, Size(rows, size))
 
 
 _NO_FACTS: dict[str, Any] = {
@@ -246,6 +250,3 @@ class MergeStage(Stage):
             rows, size = merge(layout, paths, directory / f"{item['target']}.arrow")
             task.tell(("batch", item["trace"], item["target"]), (rows, size))
         return iter(())
-
-
-__all__ = ["Engine", "Names", "Result"]

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType, TimestampTyp
 
 from penstock.errors import PlanError, ProgramError
 from penstock.plan.catalyst import Catalyst
-from penstock.plan.nodes import Node
+from penstock.plan.nodes import Node, Scan
 from penstock.sql import Program, Table, View, ViewKind
 from penstock.sql.clock import replace_now
 
@@ -189,5 +189,5 @@ def _error(view: View, message: str, line: int, column: int) -> ProgramError:
 
 def scans(node: Node) -> Sequence[str]:
     """The relations that a plan reads, once per time it reads them."""
-    own = [node.relation.lower()] if type(node).__name__ == "Scan" else []
+    own = [node.relation.lower()] if isinstance(node, Scan) else []
     return [*own, *(name for child in node.children for name in scans(child))]

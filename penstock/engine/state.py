@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.trace import merge
 
-Names = dict[str, list[str]]
+Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,19 @@ class State:
             self._traces = {trace: dict(batches) for trace, batches in traces.items()}
 
     @contextmanager
-    def reading(self) -> Iterator[Names]:
-        """A consistent snapshot: the names of all batches, none of which is deleted meanwhile."""
+    def reading(self) -> Iterator[Batches]:
+        """A consistent snapshot: all batches with their rows, none of which is deleted meanwhile."""
         with self._lock:
             reader = self._next_reader
             self._next_reader += 1
             self._readers.add(reader)
-            names = {trace: list(batches) for trace, batches in self._traces.items() if batches}
+            snapshot = {
+                trace: {name: size.rows for name, size in batches.items()}
+                for trace, batches in self._traces.items()
+                if batches
+            }
         try:
-            yield names
+            yield snapshot
         finally:
             with self._lock:
                 self._readers.discard(reader)
@@ -95,15 +99,20 @@ class State:
                     found.append(Merge(trace, names))
             return found
 
-    def replace(self, done: Merge, name: str, size: Size | None) -> None:
-        """Put a merged batch in place of its parts (None: they cancelled out)."""
+    def replace(self, done: Merge, name: str, size: Size) -> None:
+        """Put a merged batch in place of its parts, unless another merge was there first."""
         with self._lock:
             batches = self._traces[done.trace]
-            for part in done.names:
-                del batches[part]
-                self._garbage.append(_Garbage(self.path(done.trace, part), set(self._readers)))
-            if size is not None:
+            if any(part not in batches for part in done.names):
+                size = Size(0, 0)
+            else:
+                for part in done.names:
+                    del batches[part]
+                    self._garbage.append(_Garbage(self.path(done.trace, part), set(self._readers)))
+            if size.rows:
                 batches[name] = size
+            else:
+                self._garbage.append(_Garbage(self.path(done.trace, name), set()))
         self._collect()
 
     def drop(self) -> None:

@@ -36,6 +36,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    # Our plans alias columns at every step, and constraints grow exponentially with aliases.
+    "spark.sql.constraintPropagation.enabled": "false",
     # Truncated text would make two different expressions look the same.
     "spark.sql.debug.maxToStringFields": "1000000",
 }
@@ -98,7 +100,7 @@ class Catalyst:
 
     def declare(self, name: str, schema: StructType) -> None:
         """Make `name` a relation that queries can read: opaque, so that nothing above it is folded away."""
-        rdd = self.spark.sparkContext._jsc.emptyRDD().rdd()  # type: ignore[attr-defined]
+        rdd = self.spark.sparkContext._jsc.emptyRDD().rdd()
         type_ = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
         frame = self.spark._jsparkSession.internalCreateDataFrame(rdd, type_, False)
         self._leaves[rdd.id()] = name
@@ -627,7 +629,7 @@ _BY_ROWS = ("RowNumber", "NTile", "Lag", "Lead", "NthValue")
 
 
 def _by_rows(over: Ref) -> bool:
-    """Whether a window function's value depends on the order of equal rows: its order may then be made total."""
+    """Whether a function's value depends on the order of equal rows, which may then be made total."""
     if over.windowFunction().getClass().getSimpleName() in _BY_ROWS:
         return True
     frame = over.windowSpec().frameSpecification()

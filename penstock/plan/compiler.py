@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -75,7 +76,7 @@ class Relations(Protocol):
 
 @dataclass
 class Compiler:
-    """Compiles nodes for one form of the circuit: `bits` of the key choose the partition (0: one partition)."""
+    """Compiles nodes for one form of the circuit: `bits` of the key choose the partition (0: one)."""
 
     catalyst: Catalyst
     relations: Relations
@@ -103,7 +104,7 @@ class Compiler:
 
     def stage(self, frame: DataFrame, stage: Stage, schema: StructType) -> DataFrame:
         """Run a stage over each partition of a frame."""
-        return frame.mapInArrow(stage.function(self.report), schema)  # type: ignore[arg-type]
+        return frame.mapInArrow(stage.function(self.report), schema)
 
     def leaf(self, stage: Stage, schema: StructType, partitions: int | None = None) -> DataFrame:
         """A stage with no input."""
@@ -133,7 +134,7 @@ class Compiler:
             return frame.repartition(1)
         half = 1 << (self.bits - 1)
         return frame.repartitionById(
-            self.partitions, _expr(f"CAST(shiftright(_k, {64 - self.bits}) + {half} AS INT)")
+            self.partitions, F.expr(f"CAST(shiftright(_k, {64 - self.bits}) + {half} AS INT)")
         )
 
     def arrange(
@@ -189,7 +190,7 @@ def arrow_types(schema: StructType) -> tuple[pa.DataType, ...]:
 def columns(frame: DataFrame, prefix: str = "c") -> list[str]:
     """The names c0, c1, ... that a frame has."""
     names = set(frame.columns)
-    found = []
+    found: list[str] = []
     while f"{prefix}{len(found)}" in names:
         found.append(f"{prefix}{len(found)}")
     return found
@@ -234,12 +235,6 @@ def _has_map(type_: DataType) -> bool:
 def _map_sorted(text: str, type_: DataType) -> str:
     """Two maps with the same entries are the same row, in whatever order the entries are."""
     return f"sort_array(map_entries({text}))" if isinstance(type_, MapType) else text
-
-
-def _expr(text: str) -> object:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.expr(text)
 
 
 Rule = Callable[..., "DataFrame | None"]

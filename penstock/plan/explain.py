@@ -83,8 +83,7 @@ def _judge(node: Node) -> tuple[Strategy, str, str]:
             return (
                 Strategy.REDERIVE_ALL,
                 "which rows are among the first depends on all rows",
-                "rank within groups (row_number() OVER (PARTITION BY ...) <= n): only changed groups are then"
-                " ranked again; or leave ORDER BY and LIMIT to the query that reads the view",
+                "rank within groups, row_number() OVER (PARTITION BY ...) <= n, or sort when reading",
             )
         case _:
             return Strategy.LINEAR, "", ""

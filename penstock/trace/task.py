@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.trace.batch import Batch, write_batch
+from penstock.trace.merge import choose_smallest, merge
 from penstock.trace.rows import Layout, Rows, concat
 
 PROPERTY = "penstock.transaction"
@@ -47,7 +48,7 @@ class Task:
         self.inputs: dict[str, list[dict[str, Any]]] = facts["inputs"]
         self.now: str = facts["now"]
         self._directory = Path(facts["directory"])
-        self._old: dict[str, list[str]] = facts["traces"]
+        self._old: dict[str, dict[str, int]] = facts["traces"]
         self._new: dict[str, list[str]] = facts["written"]
         self._report = report
 
@@ -61,7 +62,7 @@ class Task:
 
     def old(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches of a trace before this transaction."""
-        return _open(trace, self._directory, self._old.get(trace, []), layout)
+        return _open(trace, self._directory, list(self._old.get(trace, ())), layout)
 
     def new(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches that an earlier job of this transaction added to a trace."""
@@ -76,6 +77,16 @@ class Task:
         name = f"{self.transaction:012d}-{part:04d}"
         count, size = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
         self.tell(("batch", trace, name), (count, size))
+        if bits == 0 and (parts := choose_smallest(self._old.get(trace, {}))):
+            self._merge(trace, parts, rows.layout)
+
+    def _merge(self, trace: str, parts: list[str], layout: Layout) -> None:
+        directory = self._directory / trace
+        name = f"{self.transaction:012d}-m"
+        count, size = merge(
+            layout, [str(directory / f"{part}.arrow") for part in parts], directory / f"{name}.arrow"
+        )
+        self.tell(("merge", trace, name), (count, size, parts))
 
     def tell(self, key: tuple[str, ...], fact: Any) -> None:
         """Report a fact to the driver."""

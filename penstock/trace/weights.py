@@ -32,7 +32,8 @@ def decode(array: pa.Array) -> Weight:
         limbs = raw.astype(np.int64)
         limbs[:, -1] = raw[:, -1].view(np.int32)
         return limbs
-    return array.to_numpy(zero_copy_only=True)
+    plain: Weight = array.to_numpy(zero_copy_only=True)
+    return plain
 
 
 def encode(weight: Weight, type_: pa.DataType) -> pa.Array:
@@ -55,7 +56,8 @@ def add(a: Weight, b: Weight) -> Weight:
 
 def nonzero(weight: Weight) -> npt.NDArray[np.bool_]:
     """Which rows are not zero."""
-    return weight != 0 if weight.ndim == 1 else (weight != 0).any(axis=1)
+    there: npt.NDArray[np.bool_] = weight != 0 if weight.ndim == 1 else (weight != 0).any(axis=1)
+    return there
 
 
 def zeros(rows: int, type_: pa.DataType) -> Weight:

@@ -76,6 +76,7 @@ class _Sums:
         if function.name == "count":
             return cls(("{w}",), {"count": "{0}"})
         type_ = function.arguments[0].dataType().simpleString()
+        adds: tuple[str, ...]
         there = "CASE WHEN {x} IS NULL THEN 0L ELSE {w} END"
         value = "{1}"
         scale = None
@@ -89,8 +90,8 @@ class _Sums:
                 value = "({1} * 4294967296 + {2})"
         elif type_.startswith("decimal"):
             wide = f"DECIMAL(38, {digits(type_)[1]})"
-            signed = f"CAST(CASE {{w}} WHEN 1 THEN {{x}} WHEN -1 THEN -{{x}} ELSE {{x}} * CAST({{w}} AS INT) END AS {wide})"
-            adds = (there, f"coalesce({signed}, CAST(0 AS {wide}))")
+            signed = "CASE {w} WHEN 1 THEN {x} WHEN -1 THEN -{x} ELSE {x} * CAST({w} AS INT) END"
+            adds = (there, f"coalesce(CAST({signed} AS {wide}), CAST(0 AS {wide}))")
         else:
             adds = (there, "coalesce(CAST({x} AS BIGINT) * {w}, 0L)")
         return cls(adds, {"sum": f"nullif_empty({value})", "isEmpty": "{0} = 0", "count": "{0}"}, scale)

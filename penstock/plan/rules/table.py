@@ -108,7 +108,8 @@ class UpsertStage(Stage):
         at = np.flatnonzero(same)
         if len(at) and not self._equal(rows, by[at], rows, by[at + 1]).all():
             return self._last_exactly(rows, by)
-        return by[np.append(np.flatnonzero(~same), len(by) - 1)]
+        last: Index = by[np.append(np.flatnonzero(~same), len(by) - 1)]
+        return last
 
     def _last_exactly(self, rows: Rows, by: Index) -> Index:
         """The same where different keys share a hash."""
@@ -117,7 +118,8 @@ class UpsertStage(Stage):
         for position, key in zip(by, zip(*columns, strict=True), strict=True):
             winners[key] = int(position)
         chosen = np.array(list(winners.values()), np.intp)
-        return chosen[np.argsort(rows.k[chosen], kind="stable")]
+        sorted_: Index = chosen[np.argsort(rows.k[chosen], kind="stable")]
+        return sorted_
 
     def _same_key(self, old: Rows, last: Rows) -> Index:
         """The old rows whose key arrived again."""

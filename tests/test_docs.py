@@ -1,0 +1,206 @@
+"""The documentation: its scripts run, its links lead somewhere, and what it names exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import typer.main
+
+from penstock import errors
+from penstock.cli import app
+from penstock.sql import parse_program
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-pipeline.md"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_MARK = "-- end of block --"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+
+
+@cache
+def blocks(page: Path) -> list[Block]:
+    return [Block(language, text) for language, text in _FENCE.findall(page.read_text())]
+
+
+@cache
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def of_language(language: str) -> list[object]:
+    """Every block in that language, as parameters of a test."""
+    return [
+        pytest.param(block.text, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page))
+        if block.language == language
+    ]
+
+
+def commands(page: Path, program: str) -> Iterator[list[str]]:
+    """The words after `program` wherever the page shows a call of it, in a console block or in the text."""
+    lines = [
+        line for block in blocks(page) if block.language == "console" for line in block.text.splitlines()
+    ]
+    for line in [*lines, *_CODE.findall(prose(page))]:
+        words = line.split("#", 1)[0].split()
+        if len(words) > 1 and words[0].removeprefix(".venv/bin/") == program:
+            yield words[1:]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# -- scripts --------------------------------------------------------------------------------------
+
+
+def script(pages: list[Path]) -> tuple[str, list[str | None]]:
+    """The Python blocks of the pages as one script, and what each is said to print (None: not said)."""
+    parts: list[str] = []
+    printed: list[str | None] = []
+    for page in pages:
+        for block in blocks(page):
+            if block.language == "python":
+                parts.append(f"{block.text}\nprint({_MARK!r})\n")
+                printed.append(None)
+            elif block.language == "text" and printed:
+                printed[-1] = block.text
+    return "\n".join(parts), printed
+
+
+def test_tutorial_and_readme_run_and_print_what_they_say(tmp_path: Path) -> None:
+    text, expected = script([TUTORIAL, README])
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.split(f"{_MARK}\n")
+    assert len(found) == len(expected) + 1
+    for said, actual in zip(expected, found, strict=False):
+        if said is not None:
+            assert actual.startswith(said)
+
+
+@pytest.mark.parametrize("text", of_language("python"))
+def test_python_compiles(text: str) -> None:
+    compile(text, "block", "exec")
+
+
+@pytest.mark.parametrize("text", of_language("sql"))
+def test_sql_is_a_program(text: str) -> None:
+    assert parse_program(text).tables
+
+
+# -- what is named --------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The ids that headings have on a page."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(page)))
+    return {heading.strip().replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        target, _, anchor = unquote(link).partition("#")
+        file = (page.parent / target).resolve() if target else page
+        assert file.is_file(), link
+        assert ROOT in file.parents, link
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), link
+
+
+def test_every_page_is_on_the_map() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link).resolve() for link in _LINK.findall(index.read_text())}
+    assert {page for page in PAGES if page.parent != ROOT} - linked == {index}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for words in commands(page, "make"):
+        assert words[0] in targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    group = typer.main.get_command(app)
+    known = group.commands  # type: ignore[attr-defined]
+    for words in commands(page, "penstock"):
+        if words[0].startswith(("-", "[")):
+            continue
+        assert words[0] in known
+        options = {option for parameter in known[words[0]].params for option in parameter.opts}
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert word in options
+            elif word.startswith("examples/"):
+                assert (ROOT / word).is_file()
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    group = typer.main.get_command(app)
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for command, found in group.commands.items():  # type: ignore[attr-defined]
+        assert f"## penstock {command}\n" in page
+        for parameter in found.params:
+            assert all(option in page for option in parameter.opts if option.startswith("--"))
+
+
+def test_errors_page_lists_every_code_and_no_other() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    classes = [
+        found
+        for found in vars(errors).values()
+        if isinstance(found, type) and issubclass(found, errors.PenstockError)
+    ]
+    listed = re.findall(r"^\| `([A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted((found.code, found.__name__) for found in classes)
+    assert sorted(re.findall(r"^## ([A-Z_]+)$", page, re.MULTILINE)) == sorted(code for code, _ in listed)
+
+
+def test_connectors_page_names_every_transport_format_and_strategy() -> None:
+    from penstock.connectors.input.datagen.words import STRATEGIES
+    from penstock.connectors.registry import INPUTS, OUTPUTS
+
+    page = (ROOT / "docs" / "reference" / "connectors.md").read_text()
+    for transport in (*INPUTS, *OUTPUTS):
+        assert f"\n## {transport}\n" in page
+    for strategy in STRATEGIES:
+        assert f"`{strategy}`" in page
