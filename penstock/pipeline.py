@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,16 +20,11 @@ from penstock.controller.storage import Saved, Storage
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, Relation, ViewRelation, analyse
 from penstock.engine.session import application, circuit_session
-from penstock.errors import EvaluationError, StateError
+from penstock.errors import EvaluationError, StateError, StorageError
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.explain import FORMATS, explain_whole
 from penstock.plan.explain import explain as explain_node
 from penstock.sql import Program, Table, parse_program
-
-if TYPE_CHECKING:
-    pass
-
-Rows = "list[dict[str, Any]] | pa.Table | pa.RecordBatch | pd.DataFrame"
 
 _CONFIG = {"workers": int, "max_transaction_rows": int, "max_queued_rows": int, "spark": dict}
 
@@ -85,18 +80,25 @@ class Pipeline:
         outputs = {
             v.name: [create_output(c, v) for c in v.connectors] for v in self.program.views if v.connectors
         }
-        transaction = 0
+        rows: Mapping[str, int]
         if saved is None:
             now = datetime.now(UTC)
             first = {CLOCK: storage.stage(0, CLOCK, clock_row(now))} if engine.uses_clock else {}
-            engine.run(0, first, now=now, initial=True)
+            rows = engine.run(0, first, now=now, initial=True).growth
             storage.unstage(0)
+            transaction = 0
         else:
+            if inputs:
+                raise StorageError(
+                    f"the storage {storage.path} holds the state of a pipeline with input connectors, whose"
+                    " positions are not kept: they would be read again from the start."
+                    " Give the pipeline an empty directory."
+                )
             engine.state.load(saved.traces)
-            transaction = saved.transaction
+            transaction, rows = saved.transaction, saved.rows
             storage.opened()
         limits = {k: v for k, v in self._config.items() if k in ("max_transaction_rows", "max_queued_rows")}
-        return Controller(engine, storage, transaction, inputs, outputs, Limits(**limits))
+        return Controller(engine, storage, transaction, rows, inputs, outputs, Limits(**limits))
 
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
@@ -106,9 +108,16 @@ class Pipeline:
         self._state = "Stopping"
         try:
             controller.stop(drop=False)
-            if not storage.temporary:
-                traces = controller.engine.state.sizes()
-                storage.save(Saved(self.name, self.program.text, controller.transaction, traces))
+            if not storage.temporary and not controller.failed:
+                storage.save(
+                    Saved(
+                        self.name,
+                        self.program.text,
+                        controller.transaction,
+                        dict(controller.statistics.rows),
+                        controller.engine.state.sizes(),
+                    )
+                )
         finally:
             self._controller = self._storage = None
             self._state = "Stopped"

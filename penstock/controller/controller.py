@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -40,23 +40,25 @@ class Controller:
         engine: Engine,
         storage: Storage,
         transaction: int,
+        rows: Mapping[str, int],
         inputs: dict[str, list[Input]],
         outputs: dict[str, list[Output]],
         limits: Limits,
     ) -> None:
         self.engine = engine
-        self.statistics = Statistics()
+        self.statistics = Statistics(rows)
         self.transaction = transaction
         self._storage = storage
         self._outputs = outputs
         self._readers: dict[str, list[Changes]] = {}
-        self._readers_lock = threading.Lock()
+        self._between = threading.Lock()  # held while a transaction takes effect and is delivered
         self._queue = WorkQueue(limits.max_transaction_rows, limits.max_queued_rows)
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
         self._untidy = threading.Event()
         self._stopping = threading.Event()
         self.failure: PenstockError | None = None
+        self.failed = False
         self._feeder = Feeder(inputs, self._feed) if inputs else None
         self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
         if self._feeder is not None:
@@ -78,7 +80,7 @@ class Controller:
         with self._unflushed_lock:
             self._unflushed = [w for w in self._unflushed if not w.done.is_set() or w.error]
             self._unflushed.append(work)
-        if not self._queue.put(work):
+        if not self._queue.put(work, wait=True):
             raise StateError("the pipeline is stopped; start it again to send rows")
 
     def _feed(self, table: str, splits: list[Split]) -> None:
@@ -128,7 +130,7 @@ class Controller:
             if not works:
                 return
             self._busy = True
-            error: Exception | None = None
+            error: PenstockError | None = None
             try:
                 self._transact(works)
             except PenstockError as caught:
@@ -138,26 +140,33 @@ class Controller:
                 error = StateError(f"the pipeline cannot go on: {caught}. Stop it and start it again.")
                 error.__cause__ = caught
                 _log.exception("a transaction failed")
-            if error is not None and any(isinstance(i, Split) for w in works for _, i in w.inputs):
-                self.failure = error if isinstance(error, PenstockError) else None
             for work in works:
                 work.error = error
                 work.done.set()
             self._busy = False
             self._untidy.set()
+            if error is not None and any(isinstance(i, Split) for w in works for _, i in w.inputs):
+                # What a connector read would be lost if later input took effect without it.
+                self.failed = True
+                self.failure = error
+                self._queue.close(drop=True)
 
     def _transact(self, works: Sequence[Work]) -> None:
         begin = time.monotonic()
         number = self.transaction + 1
         now = datetime.now(UTC)
-        inputs = self._stage(number, works, now)
-        result = self.engine.run(number, inputs, now=now)
-        self.transaction = number
-        self._storage.unstage(number)
-        self.statistics.record(
-            number, time.monotonic() - begin, result.rows_in, result.errors, result.rows_out
-        )
-        self._deliver(result)
+        with self._between:
+            try:
+                inputs = self._stage(number, works, now)
+                result = self.engine.run(number, inputs, now=now)
+            finally:
+                self._storage.unstage(number)
+            self.transaction = number
+            seconds = time.monotonic() - begin
+            self.statistics.record(
+                number, seconds, result.rows_in, result.errors, result.rows_out, result.growth
+            )
+            self._deliver(result)
 
     def _stage(self, number: int, works: Sequence[Work], now: datetime) -> dict[str, list[Split]]:
         """Rows become splits: those of neighbouring calls for one table become one file."""
@@ -170,7 +179,8 @@ class Controller:
             tables = [item for item in items if isinstance(item, pa.Table)]
             splits = [item for item in items if isinstance(item, Split)]
             if tables:
-                splits += self._storage.stage(number, table, pa.concat_tables(tables))
+                file = self.engine.table(table).trace
+                splits += self._storage.stage(number, file, pa.concat_tables(tables))
             staged[table] = splits
         if self.engine.uses_clock:
             staged[CLOCK] = self._storage.stage(number, CLOCK, clock_row(now))
@@ -180,8 +190,7 @@ class Controller:
 
     def _deliver(self, result: Result) -> None:
         for view, paths in result.changed.items():
-            with self._readers_lock:
-                readers = list(self._readers.get(view, ()))
+            readers = self._readers.get(view, [])
             outputs = self._outputs.get(view, [])
             if readers or outputs:
                 data = with_change_type(self.engine.change(view, paths))
@@ -193,7 +202,7 @@ class Controller:
     def subscribe(self, view: str, *, follow: bool) -> Changes:
         """A reader that begins with the view's rows as they are now."""
         reader = Changes(view, follow=follow)
-        with self._readers_lock:  # no change is delivered, so none is missed or seen twice
+        with self._between:  # so that no change is missed or seen twice
             transaction = self.transaction
             rows = self.engine.rows(view)
             if rows.num_rows:
@@ -258,13 +267,12 @@ class Controller:
         relations = [r for r in self.engine.relations.values() if r.name != CLOCK]
         tables = [r for r in relations if isinstance(r, TableRelation)]
         views = [r for r in relations if isinstance(r, ViewRelation)]
-        rows = {r.name: traces.get(r.trace, {"rows": 0})["rows"] for r in relations}
         return {
             "state": state,
             "transactions": self.transaction,
             "latency_ms": self.statistics.latencies(),
-            "tables": {t.name: {**self.statistics.table(t.name), "rows": rows[t.name]} for t in tables},
-            "views": {v.name: {**self.statistics.view(v.name), "rows": rows[v.name]} for v in views},
+            "tables": {t.name: self.statistics.table(t.name) for t in tables},
+            "views": {v.name: self.statistics.view(v.name) for v in views},
             "traces": traces,
         }
 

@@ -13,8 +13,9 @@ _RECENT = 1000
 class Statistics:
     """Updated by the thread that runs transactions, read by any."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Mapping[str, int]) -> None:
         self._lock = threading.Lock()
+        self.rows: Counter[str] = Counter(rows)
         self.transactions = 0
         self._rows_in: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -28,6 +29,7 @@ class Statistics:
         rows_in: Mapping[str, int],
         errors: Mapping[str, int],
         changes: Mapping[str, int],
+        growth: Mapping[str, int],
     ) -> None:
         """One transaction more."""
         with self._lock:
@@ -36,6 +38,7 @@ class Statistics:
             self._rows_in.update(rows_in)
             self._errors.update(errors)
             self._changes.update(changes)
+            self.rows.update(growth)
 
     def latencies(self) -> dict[str, float | None]:
         """Of the recent transactions, in milliseconds."""
@@ -48,8 +51,8 @@ class Statistics:
 
     def table(self, name: str) -> dict[str, Any]:
         with self._lock:
-            return {"rows_in": self._rows_in[name], "errors": self._errors[name]}
+            return {"rows_in": self._rows_in[name], "errors": self._errors[name], "rows": self.rows[name]}
 
     def view(self, name: str) -> dict[str, Any]:
         with self._lock:
-            return {"changes": self._changes[name]}
+            return {"changes": self._changes[name], "rows": self.rows[name]}

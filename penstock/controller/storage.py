@@ -28,6 +28,7 @@ class Saved:
     pipeline: str
     program: str
     transaction: int
+    rows: dict[str, int]
     traces: dict[str, dict[str, Size]]
 
 

@@ -46,7 +46,8 @@ class Result:
     rows_in: Mapping[str, int]
     errors: Mapping[str, int]
     changed: Mapping[str, list[str]]  # relation -> the batches that are its change
-    rows_out: Mapping[str, int]
+    rows_out: Mapping[str, int]  # rows of that change
+    growth: Mapping[str, int]  # rows that a relation has more than before
 
 
 class Engine:
@@ -117,9 +118,11 @@ class Engine:
                             listed = facts["written"].setdefault(key[1], [])
                             if key[2] not in listed:
                                 listed.append(key[2])
-        except (Py4JJavaError, PySparkException) as error:
-            self.state.discard((trace, name) for trace, names in facts["written"].items() for name in names)
-            raise evaluation_error(error, transaction) from error
+        except BaseException as error:
+            self.state.discard(transaction)
+            if isinstance(error, Py4JJavaError | PySparkException):
+                raise evaluation_error(error, transaction) from error
+            raise
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
         for key, fact in told.items():
@@ -152,12 +155,16 @@ class Engine:
                 counts[name] = counts.get(name, 0) + fact
         changed: dict[str, list[str]] = {}
         rows_out: dict[str, int] = {}
+        growth: dict[str, int] = {}
         by_trace = {relation.trace: relation.name for relation in self.relations.values()}
+        for key, fact in told.items():
+            if key[0] == "rows":
+                growth[by_trace[key[1]]] = growth.get(by_trace[key[1]], 0) + fact
         for (trace, name), size in written.items():
             if trace in by_trace:
                 changed.setdefault(by_trace[trace], []).append(str(self.state.path(trace, name)))
                 rows_out[by_trace[trace]] = rows_out.get(by_trace[trace], 0) + size.rows
-        return Result(transaction, rows_in, errors, changed, rows_out)
+        return Result(transaction, rows_in, errors, changed, rows_out, growth)
 
     def change(self, relation: str, paths: Sequence[str]) -> pa.Table:
         """A relation's change: its columns and `_weight`."""

@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType, TimestampTyp
 from penstock.errors import PlanError, ProgramError
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.nodes import Node, Scan
-from penstock.sql import Program, Table, View, ViewKind
+from penstock.sql import Column, Program, Table, View, ViewKind
 from penstock.sql.clock import replace_now
 
 CLOCK = "__penstock_clock"
@@ -86,18 +86,26 @@ def _table(table: Table, catalyst: Catalyst) -> TableRelation:
     defaults = {}
     for column in table.columns:
         if column.default is not None:
-            text = f"SELECT CAST({column.default} AS {column.type.simpleString()})"
-            try:
-                defaults[column.name] = catalyst.spark.sql(text).toArrow().column(0)[0].as_py()
-            except PySparkException as error:
-                raise ProgramError(
-                    f"DEFAULT {column.default} of column {column.name} is not a constant of type"
-                    f" {column.type.simpleString()}: {_first_line(error)}",
-                    line=table.line,
-                    column=table.column,
-                    statement=f"CREATE TABLE {table.name}",
-                ) from error
+            defaults[column.name] = _default(table, column, catalyst)
     return TableRelation(table.name, tuple(table.schema.fields), key, table.append_only, defaults)
+
+
+def _default(table: Table, column: Column, catalyst: Catalyst) -> Any:
+    """The value of a DEFAULT, which is the same for every row."""
+    type_ = column.type.simpleString()
+    refused = f"DEFAULT {column.default} of column {column.name} is not a constant of type {type_}"
+    place: dict[str, Any] = {
+        "line": table.line,
+        "column": table.column,
+        "statement": f"CREATE TABLE {table.name}",
+    }
+    try:
+        frame = catalyst.spark.sql(f"SELECT CAST({column.default} AS {type_})")
+        if replace_now(column.default or "")[1] or catalyst.non_deterministic(frame) is not None:
+            raise ProgramError(f"{refused}: it changes from call to call", **place)
+        return frame.toArrow().column(0)[0].as_py()
+    except PySparkException as error:
+        raise ProgramError(f"{refused}: {_first_line(error)}", **place) from error
 
 
 def _clock(catalyst: Catalyst) -> TableRelation:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.trace import merge
+from penstock.trace.task import batch_name
 
 Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
 
@@ -85,10 +86,10 @@ class State:
             for (trace, name), size in batches.items():
                 self._traces.setdefault(trace, {})[name] = size
 
-    def discard(self, batches: Iterable[tuple[str, str]]) -> None:
-        """Delete batches of a transaction that did not take effect."""
-        for trace, name in batches:
-            self.path(trace, name).unlink(missing_ok=True)
+    def discard(self, transaction: int) -> None:
+        """Delete what a transaction wrote that did not take effect."""
+        for path in self.directory.glob(f"*/{batch_name(transaction, '*')}.arrow*"):
+            path.unlink(missing_ok=True)
 
     def merges(self) -> list[Merge]:
         """What is worth merging now."""

@@ -255,6 +255,9 @@ class Catalyst:
 
     def _aggregate(self, plan: Ref, output: tuple[Attribute, ...]) -> Node:
         grouping = list(_iterate(plan.groupingExpressions()))
+        if any(_is_session_window(g) for g in grouping):
+            # Spark merges overlapping sessions in the physical plan only.
+            raise PlanError("session_window has no incremental rule")
         expressions = list(_iterate(plan.aggregateExpressions()))
         child, lifted = self._lift(plan.child(), grouping + expressions)
         grouping, expressions = lifted[: len(grouping)], lifted[len(grouping) :]
@@ -359,21 +362,26 @@ class Catalyst:
         Functions that number or frame rows get a total order (`tie` is added to it), so that
         running them again over the same rows gives the same answer.
         """
-        extra = bound.kept[side]
-        partition = _seq([*_iterate(window.partitionSpec()), extra])
-        by_rows = all(_by_rows(e.child()) for e in _iterate(window.windowExpressions()))
+        partition = _seq([*_iterate(window.partitionSpec()), bound.kept[side]])
         order = list(_iterate(window.orderSpec()))
-        if by_rows and order:
-            order.append(self._ascending(bound.kept[tie]))
-        expressions = []
-        for alias in _iterate(window.windowExpressions()):
-            over = alias.child()
-            frame = over.windowSpec().frameSpecification()
-            spec = self._x.WindowSpecDefinition(partition, _seq(order), frame)
-            over = self._x.WindowExpression(over.windowFunction(), spec)
-            expressions.append(self._alias(over, alias.name(), alias.exprId()))
-        plan = self._logical.Window(_seq(expressions), partition, _seq(order), bound.plan, window.hint())
+        total = [*order, self._ascending(bound.kept[tie])] if order else []
+        aliases = list(_iterate(window.windowExpressions()))
+        plan = bound.plan
+        for total_order in (True, False):
+            chosen = [a for a in aliases if _by_rows(a.child()) is total_order]
+            if chosen:
+                by = _seq(total if total_order else order)
+                over = _seq([self._over(alias, partition, by) for alias in chosen])
+                plan = self._logical.Window(over, partition, by, plan, window.hint())
         return Bound(plan, bound.kept)
+
+    def _over(self, alias: Ref, partition: Ref, order: Ref) -> Ref:
+        """A window expression over other partitions and another order."""
+        expression = alias.child()
+        frame = expression.windowSpec().frameSpecification()
+        spec = self._x.WindowSpecDefinition(partition, order, frame)
+        over = self._x.WindowExpression(expression.windowFunction(), spec)
+        return self._alias(over, alias.name(), alias.exprId())
 
     def ranked(self, bound: Bound, order: Sequence[Ref], side: str, tie: str) -> DataFrame:
         """The bound plan with `_n`: the row's number within its side, by `order` and then `tie`."""
@@ -573,6 +581,11 @@ def _replace(expression: Ref, target: Ref, replacement: Ref) -> Ref:
     return _transform(expression, rule)
 
 
+def _is_session_window(expression: Ref) -> bool:
+    attribute = expression.getClass().getSimpleName() == "AttributeReference"
+    return attribute and "spark.sessionWindow" in expression.metadata().json()
+
+
 def _functions(expressions: Sequence[Ref]) -> Iterator[Function]:
     seen: set[int] = set()
 
@@ -626,11 +639,13 @@ def digits(decimal: str) -> tuple[int, int]:
 
 
 _BY_ROWS = ("RowNumber", "NTile", "Lag", "Lead", "NthValue")
+_BY_PEERS = ("Rank", "DenseRank", "PercentRank", "CumeDist")
 
 
 def _by_rows(over: Ref) -> bool:
     """Whether a function's value depends on the order of equal rows, which may then be made total."""
-    if over.windowFunction().getClass().getSimpleName() in _BY_ROWS:
-        return True
+    kind = over.windowFunction().getClass().getSimpleName()
+    if kind in _BY_ROWS or kind in _BY_PEERS:
+        return kind in _BY_ROWS
     frame = over.windowSpec().frameSpecification()
     return frame.getClass().getSimpleName() == "SpecifiedWindowFrame" and "ROWS" in frame.sql()

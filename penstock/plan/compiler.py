@@ -124,12 +124,20 @@ class Compiler:
         result = frames[0]
         for frame in frames[1:]:
             result = result.union(frame)
-        return result.coalesce(1) if self.bits == 0 and len(frames) > 1 else result
+        return self.gathered(result) if len(frames) > 1 else result
+
+    def gathered(self, frame: DataFrame) -> DataFrame:
+        """Tell Spark that a frame of the narrow form has one partition where an operator made it forget:
+        it would shuffle otherwise."""
+        return frame.coalesce(1) if self.bits == 0 else frame
 
     def exchange(self, frame: DataFrame, *, single: bool = False) -> DataFrame:
-        """Bring rows with equal `_k` together (all rows if `single`)."""
+        """Bring rows with equal `_k` together (all rows if `single`).
+
+        With one partition that costs nothing where Spark kept it at one, and makes it one where not.
+        """
         if self.bits == 0:
-            return frame
+            return frame.coalesce(1)
         if single:
             return frame.repartition(1)
         half = 1 << (self.bits - 1)

@@ -28,6 +28,11 @@ PROPERTY = "penstock.transaction"
 Report = dict[tuple[str, ...], Any]
 
 
+def batch_name(transaction: int, part: str) -> str:
+    """What a transaction calls a batch: the same name when it is run again."""
+    return f"{transaction:012d}-{part}"
+
+
 class ReportParam(AccumulatorParam[Report]):
     """Reports add up by key; the same key twice is the same fact twice."""
 
@@ -74,7 +79,7 @@ class Task:
         if len(rows) == 0:
             return
         part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
-        name = f"{self.transaction:012d}-{part:04d}"
+        name = batch_name(self.transaction, f"{part:04d}")
         count, size = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
         self.tell(("batch", trace, name), (count, size))
         if bits == 0 and (parts := choose_smallest(self._old.get(trace, {}))):
@@ -82,7 +87,7 @@ class Task:
 
     def _merge(self, trace: str, parts: list[str], layout: Layout) -> None:
         directory = self._directory / trace
-        name = f"{self.transaction:012d}-m"
+        name = batch_name(self.transaction, "m")
         count, size = merge(
             layout, [str(directory / f"{part}.arrow") for part in parts], directory / f"{name}.arrow"
         )

@@ -47,7 +47,7 @@ def expand(node: nodes.Expand, c: Compiler) -> DataFrame | None:
     if (child := c.delta(node.child)) is None:
         return None
     bound = c.catalyst.expand(c.catalyst.bind(child, node.child.output), node)
-    return c.catalyst.select(bound, [a.ref for a in node.output])
+    return c.gathered(c.catalyst.select(bound, [a.ref for a in node.output]))
 
 
 def union(node: nodes.Union, c: Compiler) -> DataFrame | None:

@@ -71,6 +71,12 @@ def _gather(layout: Layout, batches: Iterator[pa.RecordBatch]) -> tuple[Rows, np
     return concat(layout, parts), np.concatenate(orders) if orders else np.empty(0, np.int64)
 
 
+def tell_rows(task: Task, trace: str, change: Rows) -> None:
+    """Report by how much a relation grew."""
+    if len(change):
+        task.tell(("rows", trace, str(change.k[0])), int(change.w.sum()))
+
+
 def emit_change(rows: Rows) -> Iterator[pa.RecordBatch]:
     """A change as c0, c1, ..., _w."""
     if len(rows) == 0:
@@ -97,6 +103,7 @@ class UpsertStage(Stage):
         kept = last.take(np.flatnonzero(last.w > 0))
         change = concat(self.layout, [replaced.negated(), kept]).consolidated()
         task.append(self.trace, change, self.bits)
+        tell_rows(task, self.trace, change)
         if self.emit:
             yield from emit_change(change)
 
@@ -162,10 +169,18 @@ class BagStage(Stage):
         arrived, order = _gather(self.layout, batches)
         if len(arrived) == 0:
             return
-        change = arrived.consolidated() if self.append_only else self._counted(task, arrived, order)
+        change = self._inserted(task, arrived) if self.append_only else self._counted(task, arrived, order)
         task.append(self.trace, change, self.bits)
+        tell_rows(task, self.trace, change)
         if self.emit:
             yield from emit_change(change)
+
+    def _inserted(self, task: Task, arrived: Rows) -> Rows:
+        """All insertions; a deletion from a table that is only appended to is an error."""
+        kept = np.flatnonzero(arrived.w > 0)
+        if len(kept) < len(arrived):
+            task.tell(("errors", self.name, str(arrived.k[0])), len(arrived) - len(kept))
+        return arrived.take(kept).consolidated()
 
     def _counted(self, task: Task, arrived: Rows, order: np.ndarray) -> Rows:
         """How the count of each row changes if no deletion may take it below zero.
@@ -191,7 +206,6 @@ class BagStage(Stage):
             missing = np.maximum(0, -(have + lowest)) * (lowest < 0)
             total = total + missing
             if missing.any():
-                part = f"{int(rows.k[0]) >> (64 - self.bits) if self.bits else 0}"
-                task.tell(("errors", self.name, part), int(missing.sum()))
+                task.tell(("errors", self.name, str(rows.k[0])), int(missing.sum()))
         changed = np.flatnonzero(total)
         return rows.with_weights(total).take(changed)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
-from penstock.plan.rules.table import NO_OUTPUT, emit_change
+from penstock.plan.rules.table import NO_OUTPUT, emit_change, tell_rows
 from penstock.trace.batch import scan
 from penstock.trace.rows import Layout, concat, take
 from penstock.trace.task import Stage, Task, gather, sliced
@@ -64,6 +64,7 @@ class SinkStage(Stage):
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         change = gather(self.layout, batches)
         task.append(self.trace, change, self.bits)
+        tell_rows(task, self.trace, change)
         if self.emit:
             yield from emit_change(change)
 
