@@ -33,9 +33,9 @@ from penstock.trace.rows import Layout
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 # A change with more rows than this is spread over the workers.
-WIDE_ROWS = 50_000
+WIDE_ROWS = 150_000
 # A partition of a wide transaction holds about this many rows, so that its tasks stay small.
-_PARTITION_ROWS = 200_000
+_PARTITION_ROWS = 250_000
 
 
 @dataclass(frozen=True)

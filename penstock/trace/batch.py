@@ -59,10 +59,13 @@ class Batch:
 
 
 def _lookup(segment: Rows, keys: Keys) -> Rows:
-    first, last = np.searchsorted(keys, [segment.k[0], segment.k[-1] + 0], "left")
-    wanted = keys[first : last + 1]
+    first = np.searchsorted(keys, segment.k[0], "left")
+    last = np.searchsorted(keys, segment.k[-1], "right")
+    wanted = keys[first:last]  # none lies beyond the segment's last key, so `low` is always a position
     low = np.searchsorted(segment.k, wanted, "left")
-    count = np.searchsorted(segment.k, wanted, "right") - low
+    hit = segment.k[low] == wanted
+    low = low[hit]
+    count = np.searchsorted(segment.k, wanted[hit], "right") - low
     return segment.take(ranges(low, count))
 
 

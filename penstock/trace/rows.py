@@ -136,13 +136,9 @@ class Rows:
         """
         if len(self) == 0:
             return self
-        order = np.lexsort((self.r, self.k))
+        order = order_by(self.k, self.r)
         k, r = self.k[order], self.r[order]
-        first = np.empty(len(k), np.bool_)
-        first[0] = True
-        np.not_equal(k[1:], k[:-1], out=first[1:])
-        first[1:] |= r[1:] != r[:-1]
-        starts = np.flatnonzero(first)
+        starts = np.flatnonzero(_first(k) | _first(r))
         sums = tuple(weights.total(weight[order], starts) for weight in self.weights)
         there = np.logical_or.reduce([weights.nonzero(weight) for weight in sums])
         kept = starts[there]
@@ -153,6 +149,44 @@ class Rows:
             take(self.columns, order[kept]),
             tuple(weight[there] for weight in sums),
         )
+
+
+def _first(values: Keys) -> npt.NDArray[np.bool_]:
+    """Which values differ from the one before."""
+    first = np.empty(len(values), np.bool_)
+    first[:1] = True
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return first
+
+
+def distinct(values: Keys) -> Keys:
+    """The different values of a sorted array."""
+    return values[_first(values)]
+
+
+def order_by(k: Keys, r: Keys) -> Index:
+    """The order that sorts by (k, r).
+
+    numpy sorts one 64-bit key ten times as fast as it sorts by two: so by k first, and then, where
+    several rows share a k, by the number of that k with as many bits of r as fit beside it. If
+    those bits do not tell two rows apart, which takes more bad luck than there are rows, it is
+    done the slow way.
+    """
+    order: Index = np.argsort(k)
+    first = _first(k[order])
+    if first.all():
+        return order
+    group = np.cumsum(first) - 1
+    bits = int(group[-1]).bit_length()
+    high = (r[order] ^ np.int64(-(2**63))).view(np.uint64) >> np.uint64(bits)
+    if bits:
+        high |= group.view(np.uint64) << np.uint64(64 - bits)
+    order = order[np.argsort(high)]
+    sorted_r = r[order]
+    # Sorting within groups left the groups where they were, so `first` still marks their beginnings.
+    if (sorted_r[1:] < sorted_r[:-1])[~first[1:]].any():
+        return np.lexsort((r, k))
+    return order
 
 
 def concat(layout: Layout, parts: Sequence[Rows]) -> Rows:

@@ -30,7 +30,7 @@ from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types,
 from penstock.plan.rules.rederive import SIGN, rederived
 from penstock.trace import weights
 from penstock.trace.batch import lookup
-from penstock.trace.rows import Layout, Rows, find, take
+from penstock.trace.rows import Layout, Rows, distinct, find, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
 
@@ -204,7 +204,7 @@ class AccumulateStage(Stage):
             return
         if len(change) == 0:
             return
-        old = lookup(layout, task.old(self.trace.trace, layout), np.unique(change.k))
+        old = lookup(layout, task.old(self.trace.trace, layout), distinct(change.k))
         if self.trace.writes:
             task.append(self.trace.trace, change, self.bits)
         at = find(old, change.k, change.r)

@@ -35,7 +35,7 @@ from penstock.plan import nodes
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, columns, hashed
 from penstock.plan.nodes import Expression, JoinType, Node
 from penstock.trace.batch import lookup, ranges, scan
-from penstock.trace.rows import Index, Layout, Rows, concat, find, take
+from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
 from penstock.trace.task import Stage, Task, sliced
 
 LEFT, RIGHT, PAIR = 0, 1, 2
@@ -348,7 +348,7 @@ class PairStage(Stage):
             return
         opened = task.old(side.trace, side.layout)
         if self.keyed:
-            yield lookup(side.layout, opened, np.unique(keys))
+            yield lookup(side.layout, opened, distinct(keys))
         else:
             yield from scan(side.layout, opened)
 
@@ -448,7 +448,7 @@ class MatchStage(Stage):
         change = concat(layout, parts).consolidated()
         if len(change) == 0:
             return
-        old = lookup(layout, task.old(arrangement.trace, layout), np.unique(change.k))
+        old = lookup(layout, task.old(arrangement.trace, layout), distinct(change.k))
         if arrangement.writes:
             task.append(arrangement.trace, change, self.bits)
         at = find(old, change.k, change.r)

@@ -20,7 +20,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, hashed
 from penstock.plan.nodes import Expression, Node
 from penstock.trace.batch import lookup, scan
-from penstock.trace.rows import Layout, Rows, concat, take
+from penstock.trace.rows import Layout, Rows, concat, distinct, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
 SIGN = "CASE WHEN _s THEN 1L ELSE -1L END AS _w"
@@ -65,7 +65,7 @@ class RederiveStage(Stage):
         if len(change) == 0 and not (self.marked and task.initial):
             return
         if self.keyed:
-            old = lookup(layout, opened, np.unique(change.k))
+            old = lookup(layout, opened, distinct(change.k))
         else:
             old = concat(layout, list(scan(layout, opened)))
         if self.trace.writes:

@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
 from penstock.trace.batch import lookup
-from penstock.trace.rows import Index, Layout, Rows, concat, find, take
+from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
 from penstock.trace.task import Stage, Task, sliced
 
 NO_OUTPUT = StructType([StructField("_", LongType())])
@@ -98,9 +98,10 @@ class UpsertStage(Stage):
         if len(arrived) == 0:
             return
         last = arrived.take(self._last(arrived, order))
-        old = lookup(self.layout, task.old(self.trace, self.layout), np.unique(last.k))
+        old = lookup(self.layout, task.old(self.trace, self.layout), distinct(last.k))
         replaced = old.take(self._same_key(old, last))
-        kept = last.take(np.flatnonzero(last.w > 0))
+        inserted = np.flatnonzero(last.w > 0)
+        kept = last if len(inserted) == len(last) else last.take(inserted)
         change = concat(self.layout, [replaced.negated(), kept]).consolidated()
         task.append(self.trace, change, self.bits)
         tell_rows(task, self.trace, change)
@@ -109,11 +110,14 @@ class UpsertStage(Stage):
 
     def _last(self, rows: Rows, order: np.ndarray) -> Index:
         """The row that arrived last for each key, sorted by key hash."""
-        by = np.lexsort((order, rows.k))
+        by = np.argsort(rows.k)
         k = rows.k[by]
         same = k[1:] == k[:-1]
+        if not same.any():
+            return by
+        by = np.lexsort((order, rows.k))
         at = np.flatnonzero(same)
-        if len(at) and not self._equal(rows, by[at], rows, by[at + 1]).all():
+        if not self._equal(rows, by[at], rows, by[at + 1]).all():
             return self._last_exactly(rows, by)
         last: Index = by[np.append(np.flatnonzero(~same), len(by) - 1)]
         return last
