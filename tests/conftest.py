@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hypothesis
+
 from tests.oracle.history import seed_of_run
+
+# How long one example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("penstock", deadline=None)
+hypothesis.settings.load_profile("penstock")
 
 
 def pytest_report_header() -> str:

@@ -12,7 +12,7 @@ from penstock.connectors.interface import Input, Split
 Submit = Callable[[str, list[Split]], None]
 """Takes a table's new splits. It blocks while too much is queued: that is the back-pressure."""
 
-MAX_POLL_ROWS = 100_000
+MAX_POLL_ROWS = 1_000_000
 """Most rows that one input hands out in one round, so that no input starves the others."""
 
 _PAUSE_SECONDS = 0.02
