@@ -12,7 +12,9 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Any
 
 PRELOADED = (
     "numpy",
@@ -33,16 +35,29 @@ def prefer_files() -> None:
             del sys.path_importer_cache[entry]
 
 
+def _quiet(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker whose application is gone ends without a word: there is nobody left to read it."""
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return run
+
+
 def main() -> None:
     """Import, then serve."""
     prefer_files()
     for name in PRELOADED:
         importlib.import_module(name)
-    daemon = importlib.import_module("pyspark.daemon")
+    daemon: Any = importlib.import_module("pyspark.daemon")
     # A worker collects garbage after every task. What was imported is not garbage: leave it alone, which
     # saves tens of milliseconds per stage and keeps its pages shared.
     gc.collect()
     gc.freeze()
+    daemon.worker = _quiet(daemon.worker)
     daemon.manager()
 
 

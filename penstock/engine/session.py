@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ _CIRCUIT: Mapping[str, str] = {
 
 def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
     """The application's session: the one that is running, or a new local one."""
+    # PySpark logs each error in a query with a stack trace beside raising it; we say it once, with its place.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     running = SparkSession.getActiveSession()
     if running is not None:
         return running

@@ -167,8 +167,8 @@ class Catalyst:
                 return self._aggregate(plan, output)
             case "Window":
                 child = self._node(plan.child())
-                functions = [e.child().windowFunction() for e in _iterate(plan.windowExpressions())]
-                names = tuple(_name(f) for f in functions)
+                over = [w for e in _iterate(plan.windowExpressions()) for w in _windows(e)]
+                names = tuple(_name(w.windowFunction()) for w in over)
                 partition = _expressions(_iterate(plan.partitionSpec()), child)
                 text = "; ".join(_expression(e, child).text for e in _iterate(plan.windowExpressions()))
                 return nodes.Window(output, child, plan, partition, names, text)
@@ -368,7 +368,7 @@ class Catalyst:
         aliases = list(_iterate(window.windowExpressions()))
         plan = bound.plan
         for total_order in (True, False):
-            chosen = [a for a in aliases if _by_rows(a.child()) is total_order]
+            chosen = [a for a in aliases if all(_by_rows(w) for w in _windows(a)) is total_order]
             if chosen:
                 by = _seq(total if total_order else order)
                 over = _seq([self._over(alias, partition, by) for alias in chosen])
@@ -376,12 +376,16 @@ class Catalyst:
         return Bound(plan, bound.kept)
 
     def _over(self, alias: Ref, partition: Ref, order: Ref) -> Ref:
-        """A window expression over other partitions and another order."""
-        expression = alias.child()
-        frame = expression.windowSpec().frameSpecification()
-        spec = self._x.WindowSpecDefinition(partition, order, frame)
-        over = self._x.WindowExpression(expression.windowFunction(), spec)
-        return self._alias(over, alias.name(), alias.exprId())
+        """An expression with its window function over other partitions and in another order."""
+
+        def moved(e: Ref) -> Ref | None:
+            if e.getClass().getSimpleName() != "WindowExpression":
+                return None
+            frame = e.windowSpec().frameSpecification()
+            spec = self._x.WindowSpecDefinition(partition, order, frame)
+            return self._x.WindowExpression(e.windowFunction(), spec)
+
+        return self._alias(_transform(alias.child(), moved), alias.name(), alias.exprId())
 
     def ranked(self, bound: Bound, order: Sequence[Ref], side: str, tie: str) -> DataFrame:
         """The bound plan with `_n`: the row's number within its side, by `order` and then `tie`."""
@@ -581,6 +585,15 @@ def _replace(expression: Ref, target: Ref, replacement: Ref) -> Ref:
     return _transform(expression, rule)
 
 
+def _windows(expression: Ref) -> Iterator[Ref]:
+    """The window expressions in an expression, which the optimizer may have wrapped."""
+    if expression.getClass().getSimpleName() == "WindowExpression":
+        yield expression
+        return
+    for child in _iterate(expression.children()):
+        yield from _windows(child)
+
+
 def _is_session_window(expression: Ref) -> bool:
     attribute = expression.getClass().getSimpleName() == "AttributeReference"
     return attribute and "spark.sessionWindow" in expression.metadata().json()
@@ -606,8 +619,10 @@ def _functions(expressions: Sequence[Ref]) -> Iterator[Function]:
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-# A decimal of up to 27 digits times a 32-bit weight still fits Spark's 38 digits exactly.
+# A decimal of up to 27 digits times a 32-bit weight fits Spark's 38 digits exactly; a longer one still
+# keeps its scale if that is at most 6.
 _DECIMAL_DIGITS = 27
+_DECIMAL_SCALE = 6
 
 
 def _not_additive(function: Function) -> str | None:
@@ -622,7 +637,8 @@ def _not_additive(function: Function) -> str | None:
     if type_ in _INTEGERS:
         return None
     if type_.startswith("decimal"):
-        if digits(type_)[0] <= _DECIMAL_DIGITS:
+        precision, scale = digits(type_)
+        if precision <= _DECIMAL_DIGITS or scale <= _DECIMAL_SCALE:
             return None
         return f"{function.name} over {type_} can exceed 38 digits on the way"
     return f"{function.name} over {type_} would drift with rounding errors"
