@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
 
@@ -117,7 +117,7 @@ def _clock(catalyst: Catalyst) -> TableRelation:
 
 def _view(view: View, catalyst: Catalyst) -> ViewRelation:
     query, clocked = replace_now(view.query)
-    frame = _analysed(view, query, catalyst.spark)
+    frame = _analysed(view, query, catalyst)
     if (name := catalyst.non_deterministic(frame)) is not None:
         raise _error(
             view,
@@ -148,16 +148,16 @@ def _view(view: View, catalyst: Catalyst) -> ViewRelation:
     )
 
 
-def _analysed(view: View, query: str, spark: SparkSession) -> DataFrame:
+def _analysed(view: View, query: str, catalyst: Catalyst) -> DataFrame:
     try:
-        frame = spark.sql(query)
+        frame = catalyst.spark.sql(query)
         if view.columns:
             if len(view.columns) != len(frame.columns):
                 raise _error(
                     view, f"{len(view.columns)} column names are given for {len(frame.columns)} columns", 1, 1
                 )
             frame = frame.toDF(*view.columns)
-        frame._jdf.queryExecution().optimizedPlan()
+        catalyst.optimize(frame)
         return frame
     except ParseException as error:
         place = re.search(r"line (\d+), pos (\d+)", str(error))

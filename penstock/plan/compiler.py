@@ -171,8 +171,6 @@ def fingerprint(node: Node) -> str:
     match node:
         case nodes.Scan():
             texts.append(node.relation.lower())
-        case nodes.Values():
-            texts.append(node.ref.toString())
         case nodes.Project():
             texts += [e.text for e in node.expressions]
         case nodes.Filter():
@@ -185,7 +183,7 @@ def fingerprint(node: Node) -> str:
             texts += [e.text for e in (*node.grouping, *node.expressions)]
         case nodes.Limit():
             texts += [*(e.text for e in node.order), str(node.limit), str(node.offset)]
-        case nodes.Window() | nodes.Generate():
+        case nodes.Values() | nodes.Window() | nodes.Generate():
             texts.append(node.text)
     return f"{'|'.join(texts)}({','.join(fingerprint(child) for child in node.children)})"
 

@@ -68,6 +68,7 @@ class Values(Node):
     """Constant rows: VALUES, SELECT without FROM, range()."""
 
     ref: Any
+    text: str
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.plan import nodes
-from penstock.plan.catalyst import Function, digits
+from penstock.plan.catalyst import Function, digits, is_nullable, type_name
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, hashed
 from penstock.plan.rules.rederive import SIGN, rederived
 from penstock.trace import weights
@@ -75,7 +75,7 @@ class _Sums:
     def of(cls, function: Function) -> _Sums:
         if function.name == "count":
             return cls(("{w}",), {"count": "{0}"})
-        type_ = function.arguments[0].dataType().simpleString()
+        type_ = type_name(function.arguments[0])
         adds: tuple[str, ...]
         there = "CASE WHEN {x} IS NULL THEN 0L ELSE {w} END"
         value = "{1}"
@@ -135,7 +135,7 @@ def _contributions(
             weight = f"CASE WHEN c{len(wanted)} THEN _w ELSE 0L END"
             wanted.append(function.filter)
         if function.name == "count":
-            nullable = [a for a in function.arguments if a.nullable()]
+            nullable = [a for a in function.arguments if is_nullable(a)]
             nulls = [f"c{len(wanted) + i} IS NULL" for i in range(len(nullable))]
             wanted += nullable
             argument = ""
@@ -171,7 +171,7 @@ def _results(
         if kept.scale is not None:
             scaled |= dict.fromkeys(names[1:], kept.scale)
         for attribute in function.buffer:
-            type_ = attribute.ref.dataType().simpleString()
+            type_ = type_name(attribute.ref)
             text = kept.buffer[attribute.name]
             if text.startswith("nullif_empty("):
                 value = text.removeprefix("nullif_empty").format(*names)

@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, ByteType, LongType, StructField, StructType
 
 from penstock.plan import nodes
+from penstock.plan.catalyst import attribute_id
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, columns, hashed
 from penstock.plan.nodes import Expression, JoinType, Node
 from penstock.trace.batch import lookup, ranges, scan
@@ -224,27 +225,18 @@ def _chain(
 ) -> tuple[tuple[nodes.Project | nodes.Filter, ...], Node, tuple[int, ...] | None]:
     """Projections and filters down to a scan, innermost first, and the scan's columns that are the keys."""
     chain: list[nodes.Project | nodes.Filter] = []
-    ids = [_attribute_id(key) for key in keys]
+    ids = [attribute_id(key) for key in keys]
     while isinstance(node, nodes.Project | nodes.Filter):
         chain.insert(0, node)
         if isinstance(node, nodes.Project):
             made = {a.id: e for a, e in zip(node.output, node.expressions, strict=True)}
-            ids = [_attribute_id(made[i]) if i in made else None for i in ids]
+            ids = [attribute_id(made[i]) if i in made else None for i in ids]
         node = node.child
     position = {a.id: i for i, a in enumerate(node.output)}
     found = [position.get(i) if i is not None else None for i in ids]
     if not keys or any(at is None for at in found):
         return (), node, None
     return tuple(chain), node, tuple(at for at in found if at is not None)
-
-
-def _attribute_id(expression: Expression) -> int | None:
-    ref = expression.ref
-    if ref.getClass().getSimpleName() == "Alias":
-        ref = ref.child()
-    if ref.getClass().getSimpleName() == "AttributeReference":
-        return int(ref.exprId().id())
-    return None
 
 
 def _plain(schema: Sequence[StructField]) -> StructType:

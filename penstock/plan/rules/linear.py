@@ -19,7 +19,7 @@ def scan(node: nodes.Scan, c: Compiler) -> DataFrame | None:
 
 def values(node: nodes.Values, c: Compiler) -> DataFrame | None:
     """Constant rows are inserted once, in the initial transaction, and never change."""
-    return c.catalyst.frame_of(node).coalesce(1) if c.initial else None
+    return c.catalyst.values(node).coalesce(1) if c.initial else None
 
 
 def project(node: nodes.Project, c: Compiler) -> DataFrame | None:

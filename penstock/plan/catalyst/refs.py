@@ -1,0 +1,99 @@
+"""Small things to do with objects of the JVM: sequences, attributes, expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark import SparkContext
+
+from penstock.plan.nodes import Attribute, Expression, Node
+
+Ref = Any  # an object of the JVM
+
+_ID = re.compile(r"#(\d+)L?")
+
+
+def seq(items: Sequence[Ref]) -> Ref:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    assert context._jvm is not None
+    return context._jvm.PythonUtils.toSeq(list(items))
+
+
+def iterate(seq: Ref) -> Iterator[Ref]:
+    iterator = seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def is_plan(ref: Ref) -> bool:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    plan = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
+    return bool(is_instance_of(context._gateway, ref, plan))
+
+
+def attribute(ref: Ref) -> Attribute:
+    return Attribute(ref.exprId().id(), ref.name(), ref)
+
+
+def kind(ref: Ref) -> str:
+    """The name of a node's or an expression's class."""
+    return str(ref.getClass().getSimpleName())
+
+
+def type_name(ref: Ref) -> str:
+    """The type of an expression, as SQL spells it."""
+    return str(ref.dataType().simpleString())
+
+
+def is_nullable(ref: Ref) -> bool:
+    """Whether an expression can be NULL."""
+    return bool(ref.nullable())
+
+
+def attribute_id(expression: Expression) -> int | None:
+    """Which column an expression is, if it is nothing but a column."""
+    ref = unaliased(expression.ref)
+    return int(ref.exprId().id()) if kind(ref) == "AttributeReference" else None
+
+
+def expression_of(ref: Ref, *inputs: Node) -> Expression:
+    """An expression with a text that is the same in every planning run: ids become input positions."""
+    positions = {a.id: f"${i}.{j}" for i, n in enumerate(inputs) for j, a in enumerate(n.output)}
+    others: dict[int, str] = {}
+
+    def place(match: re.Match[str]) -> str:
+        id_ = int(match[1])
+        return positions.get(id_) or others.setdefault(id_, f"${len(others)}")
+
+    return Expression(ref, _ID.sub(place, unaliased(ref).toString()))
+
+
+def expressions_of(refs: Sequence[Ref] | Iterator[Ref], child: Node) -> tuple[Expression, ...]:
+    return tuple(expression_of(ref, child) for ref in refs)
+
+
+def unaliased(expression: Ref) -> Ref:
+    return expression.child() if kind(expression) == "Alias" else expression
+
+
+def constant(expression: Ref) -> int:
+    return int(expression.eval(None))
+
+
+def transform(expression: Ref, rule: Callable[[Ref], Ref | None]) -> Ref:
+    """Replace, from the top down, what `rule` gives a replacement for."""
+    replaced = rule(expression)
+    if replaced is not None:
+        return replaced
+    children = list(iterate(expression.children()))
+    if not children:
+        return expression
+    changed = [transform(child, rule) for child in children]
+    if all(new is old for new, old in zip(changed, children, strict=True)):
+        return expression
+    return expression.withNewChildren(seq(changed))
