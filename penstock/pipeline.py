@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,10 +14,11 @@ from pyspark.sql import SparkSession
 
 from penstock.connectors import create_input, create_output, to_arrow
 from penstock.controller.changes import Changes
-from penstock.controller.controller import Controller, Limits, clock_row
+from penstock.controller.controller import Controller, Limits
+from penstock.controller.recovery import recover
 from penstock.controller.storage import Saved, Storage
 from penstock.engine.engine import Engine
-from penstock.engine.relations import CLOCK, Relation, ViewRelation, analyse
+from penstock.engine.relations import Relation, ViewRelation, analyse
 from penstock.engine.session import application, circuit_session
 from penstock.errors import EvaluationError, StateError, StorageError
 from penstock.plan.catalyst import Catalyst
@@ -80,25 +80,19 @@ class Pipeline:
         outputs = {
             v.name: [create_output(c, v) for c in v.connectors] for v in self.program.views if v.connectors
         }
-        rows: Mapping[str, int]
         if saved is None:
-            now = datetime.now(UTC)
-            first = {CLOCK: storage.stage(0, CLOCK, clock_row(now))} if engine.uses_clock else {}
-            rows = engine.run(0, first, now=now, initial=True).growth
-            storage.unstage(0)
-            transaction = 0
-        else:
-            if inputs:
-                raise StorageError(
-                    f"the storage {storage.path} holds the state of a pipeline with input connectors, whose"
-                    " positions are not kept: they would be read again from the start."
-                    " Give the pipeline an empty directory."
-                )
-            engine.state.load(saved.traces)
-            transaction, rows = saved.transaction, saved.rows
-            storage.opened()
+            saved = Saved(self.name, self.program.text, -1, {}, {})
+            if not storage.temporary:
+                storage.save(saved)
+        elif inputs:
+            raise StorageError(
+                f"the storage {storage.path} holds the state of a pipeline with input connectors, whose"
+                " positions are not kept: they would be read again from the start."
+                " Give the pipeline an empty directory."
+            )
+        transaction, rows = recover(engine, storage, saved)
         limits = {k: v for k, v in self._config.items() if k in ("max_transaction_rows", "max_queued_rows")}
-        return Controller(engine, storage, transaction, rows, inputs, outputs, Limits(**limits))
+        return Controller(engine, storage, saved, transaction, rows, inputs, outputs, Limits(**limits))
 
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
@@ -108,16 +102,8 @@ class Pipeline:
         self._state = "Stopping"
         try:
             controller.stop(drop=False)
-            if not storage.temporary and not controller.failed:
-                storage.save(
-                    Saved(
-                        self.name,
-                        self.program.text,
-                        controller.transaction,
-                        dict(controller.statistics.rows),
-                        controller.engine.state.sizes(),
-                    )
-                )
+            if not controller.failed:
+                controller.save()
         finally:
             self._controller = self._storage = None
             self._state = "Stopped"

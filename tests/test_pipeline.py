@@ -201,7 +201,7 @@ def test_explain_and_stats(shop: penstock.Pipeline) -> None:
     assert set(stats["views"]) == {"by_region", "per_part", "pages", "lines", "clock"}
 
 
-def test_state_survives_a_stop_and_not_a_kill(tmp_path: Path) -> None:
+def test_state_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
     program = """
     CREATE TABLE t (id INT PRIMARY KEY, g INT);
     CREATE VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g;
@@ -226,8 +226,16 @@ def test_state_survives_a_stop_and_not_a_kill(tmp_path: Path) -> None:
         assert _rows(second, "everything") == [{"n": 9}]
     second.start()
     second.insert("t", [{"id": 0, "g": 0}])
+    second.flush()
+    second.insert("t", [{"id": 1, "g": 0}])
+    second.flush()
     second.kill()
-    with pytest.raises(StorageError, match="did not stop in an orderly way"):
+    with second:
+        assert second.stats()["transactions"] == 4
+        assert second.stats()["tables"]["t"]["rows"] == 10
+        assert _rows(second, "v") == [{"g": 0, "n": 6}, {"g": 1, "n": 4}]
+    (tmp_path / "state.json").unlink()
+    with pytest.raises(StorageError, match=r"state\.json is missing"):
         second.start()
 
 

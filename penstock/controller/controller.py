@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,14 +14,19 @@ import pyarrow as pa
 
 from penstock.connectors import Feeder, Input, Output, Split
 from penstock.controller.changes import Change, Changes, with_change_type
+from penstock.controller.recovery import clock_row
 from penstock.controller.statistics import Statistics
-from penstock.controller.storage import Storage
+from penstock.controller.storage import Saved, Storage
 from penstock.controller.work import Work, WorkQueue
 from penstock.engine.engine import Engine, Result
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
 from penstock.errors import PenstockError, StateError
+from penstock.journal.journal import Recorded
 
 _log = logging.getLogger("penstock")
+
+# Recovery runs at most about this many transactions again.
+_SAVE_EVERY = 500
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Controller:
         self,
         engine: Engine,
         storage: Storage,
+        saved: Saved,
         transaction: int,
         rows: Mapping[str, int],
         inputs: dict[str, list[Input]],
@@ -49,6 +55,7 @@ class Controller:
         self.statistics = Statistics(rows)
         self.transaction = transaction
         self._storage = storage
+        self._saved = saved
         self._outputs = outputs
         self._readers: dict[str, list[Changes]] = {}
         self._between = threading.Lock()  # held while a transaction takes effect and is delivered
@@ -155,12 +162,17 @@ class Controller:
         begin = time.monotonic()
         number = self.transaction + 1
         now = datetime.now(UTC)
+        journal = self._storage.journal
         with self._between:
             try:
                 inputs = self._stage(number, works, now)
+                journal.record(Recorded(number, now, inputs))
                 result = self.engine.run(number, inputs, now=now)
-            finally:
-                self._storage.unstage(number)
+            except BaseException:
+                journal.drop(number)
+                raise
+            if self._storage.temporary:
+                journal.drop(number)
             self.transaction = number
             seconds = time.monotonic() - begin
             self.statistics.record(
@@ -180,10 +192,10 @@ class Controller:
             splits = [item for item in items if isinstance(item, Split)]
             if tables:
                 file = self.engine.table(table).trace
-                splits += self._storage.stage(number, file, pa.concat_tables(tables))
+                splits += self._storage.journal.stage(number, file, pa.concat_tables(tables))
             staged[table] = splits
         if self.engine.uses_clock:
-            staged[CLOCK] = self._storage.stage(number, CLOCK, clock_row(now))
+            staged[CLOCK] = self._storage.journal.stage(number, CLOCK, clock_row(now))
         return staged
 
     # -- readers --------------------------------------------------------------------------------
@@ -219,9 +231,29 @@ class Controller:
             try:
                 while not self._stopping.is_set() and self.engine.tidy():
                     pass
+                if self.transaction - self._saved.transaction >= _SAVE_EVERY:
+                    self.save()
             except Exception:
                 if not self._stopping.is_set():
                     _log.exception("tidying up failed; it will be tried again")
+
+    def save(self) -> None:
+        """Save the state as it is between two transactions, and let go of the journal up to there."""
+        if self._storage.temporary:
+            return
+        state = self.engine.state
+        with self._between:
+            saved = replace(
+                self._saved,
+                transaction=self.transaction,
+                rows=dict(self.statistics.rows),
+                traces=state.sizes(),
+            )
+            state.keep(self._saved.traces, saved.traces)
+        self._storage.save(saved)
+        state.keep(saved.traces)
+        self._storage.journal.trim(saved.transaction)
+        self._saved = saved
 
     def _run_feeder(self) -> None:
         assert self._feeder is not None
@@ -275,14 +307,3 @@ class Controller:
             "views": {v.name: self.statistics.view(v.name) for v in views},
             "traces": traces,
         }
-
-
-def clock_row(now: datetime) -> pa.Table:
-    """The clock's one row, as input."""
-    return pa.table(
-        {
-            "id": pa.array([0], pa.int32()),
-            "now": pa.array([now], pa.timestamp("us", "UTC")),
-            "_op": pa.array([1], pa.int8()),
-        }
-    )

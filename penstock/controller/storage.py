@@ -1,4 +1,4 @@
-"""A pipeline's storage directory: who holds it, and what was in it when the pipeline last stopped."""
+"""A pipeline's storage directory: who holds it, and the last state that was saved in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-import pyarrow as pa
-
-from penstock.connectors import Split, arrow_splits
 from penstock.engine.state import Size
 from penstock.errors import StateError, StorageError
+from penstock.journal.journal import Journal
 from penstock.storage.files import sync_directory, write_file
 
 _VERSION = 1
@@ -23,7 +21,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Saved:
-    """What a graceful stop leaves behind."""
+    """The state after a transaction; -1: not even the initial one has been run."""
 
     pipeline: str
     program: str
@@ -40,9 +38,9 @@ class Storage:
         self.path = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else Path(path).absolute()
         self.path.mkdir(parents=True, exist_ok=True)
         self.batches = self.path / "batches"
-        self.journal = self.path / "journal"
-        for directory in (self.batches, self.journal):
-            directory.mkdir(exist_ok=True)
+        self.batches.mkdir(exist_ok=True)
+        self.journal = Journal(self.path / "journal", durable=not self.temporary)
+        self._synced: set[tuple[str, str]] = set()
         self._lock = self._acquire()
 
     def _acquire(self) -> TextIO:
@@ -62,42 +60,28 @@ class Storage:
         file.flush()
         return file
 
-    def stage(self, transaction: int, table: str, rows: pa.Table) -> list[Split]:
-        """Write a transaction's rows where tasks can read them, durably."""
-        path = self.journal / f"{transaction:012d}-{table}.arrow"
-
-        def fill(file: object) -> None:
-            with pa.ipc.new_file(file, rows.schema) as writer:
-                writer.write_table(rows, max_chunksize=65536)
-
-        write_file(path, fill, durable=True)
-        return arrow_splits(str(path), rows.num_rows)
-
-    def unstage(self, transaction: int) -> None:
-        """Drop the staged rows of a transaction that is in the state."""
-        for path in self.journal.glob(f"{transaction:012d}-*.arrow"):
-            path.unlink(missing_ok=True)
-
     def save(self, saved: Saved) -> None:
-        """Make the state durable and say what it is."""
+        """Make a state durable and say what it is; batches never change, so each is synced once."""
         for trace, batches in saved.traces.items():
-            for name in batches:
+            fresh = [name for name in batches if (trace, name) not in self._synced]
+            for name in fresh:
                 with open(self.batches / trace / f"{name}.arrow", "rb") as file:
                     os.fsync(file.fileno())
-            if batches:
+            if fresh:
                 sync_directory(self.batches / trace)
         sync_directory(self.batches)
         text = json.dumps({"version": _VERSION, **asdict(saved)}, indent=1).encode()
         write_file(self.path / "state.json", lambda file: file.write(text), durable=True)
+        self._synced = {(trace, name) for trace, batches in saved.traces.items() for name in batches}
 
     def load(self, pipeline: str, program: str) -> Saved | None:
-        """What was saved, if anything, consumed: a crash from here on must not find it and lose changes."""
+        """What was saved; None if the directory is new."""
         path = self.path / "state.json"
         if not path.exists():
             if any(self.batches.iterdir()):
                 raise StorageError(
-                    f"the storage {self.path} belongs to a pipeline that did not stop in an orderly way, so"
-                    " its state may lack changes. Start with an empty directory and load the tables again."
+                    f"{path} is missing, and without it the batches in {self.batches} mean nothing. Restore"
+                    " it from a copy, or start with an empty directory."
                 )
             return None
         try:
@@ -128,11 +112,6 @@ class Storage:
                 " was written by, or start with an empty directory."
             )
         return saved
-
-    def opened(self) -> None:
-        """From now on the state moves, and what was saved no longer describes it."""
-        (self.path / "state.json").unlink(missing_ok=True)
-        sync_directory(self.path)
 
     def close(self) -> None:
         self._lock.close()

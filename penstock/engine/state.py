@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +32,8 @@ class Merge:
 
 @dataclass
 class _Garbage:
-    path: Path
+    trace: str
+    name: str
     readers: set[int]
 
 
@@ -47,6 +47,7 @@ class State:
         self._readers: set[int] = set()
         self._next_reader = 0
         self._garbage: list[_Garbage] = []
+        self._saved: set[tuple[str, str]] = set()
 
     def path(self, trace: str, name: str) -> Path:
         return self.directory / trace / f"{name}.arrow"
@@ -57,9 +58,21 @@ class State:
             return {trace: dict(batches) for trace, batches in self._traces.items()}
 
     def load(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
-        """Start from batches that are already there."""
+        """Start from a saved state; what else lies there came after it and will come again."""
         with self._lock:
             self._traces = {trace: dict(batches) for trace, batches in traces.items()}
+            for path in self.directory.glob("*/*.arrow*"):
+                if path.suffix != ".arrow" or path.stem not in self._traces.get(path.parent.name, {}):
+                    path.unlink(missing_ok=True)
+        self.keep(traces)
+
+    def keep(self, *saved: Mapping[str, Mapping[str, Size]]) -> None:
+        """Delete no batch of these states, merged or not; of no other saved state is any needed."""
+        with self._lock:
+            self._saved = {
+                (trace, name) for traces in saved for trace, batches in traces.items() for name in batches
+            }
+        self._collect()
 
     @contextmanager
     def reading(self) -> Iterator[Batches]:
@@ -109,18 +122,12 @@ class State:
             else:
                 for part in done.names:
                     del batches[part]
-                    self._garbage.append(_Garbage(self.path(done.trace, part), set(self._readers)))
+                    self._garbage.append(_Garbage(done.trace, part, set(self._readers)))
             if size.rows:
                 batches[name] = size
             else:
-                self._garbage.append(_Garbage(self.path(done.trace, name), set()))
+                self._garbage.append(_Garbage(done.trace, name, set()))
         self._collect()
-
-    def drop(self) -> None:
-        """Forget and delete everything."""
-        with self._lock:
-            self._traces = {}
-            shutil.rmtree(self.directory, ignore_errors=True)
 
     def _collect(self) -> None:
         """Delete what no reader can see any more."""
@@ -128,8 +135,8 @@ class State:
             kept = []
             for item in self._garbage:
                 item.readers &= self._readers
-                if item.readers:
+                if item.readers or (item.trace, item.name) in self._saved:
                     kept.append(item)
                 else:
-                    item.path.unlink(missing_ok=True)
+                    self.path(item.trace, item.name).unlink(missing_ok=True)
             self._garbage = kept

@@ -1,0 +1,1 @@
+"""The durable record of what each transaction took in."""
