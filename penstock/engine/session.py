@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -53,7 +55,12 @@ def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName("penstock").master(f"local[{workers}]")
     for key, value in {**_STATIC, "spark.driver.memory": "2g", **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    # PySpark's own handler cancels all jobs on Ctrl-C, and with them the transaction that is running.
+    handler = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return session
 
 
 def circuit_session(spark: SparkSession, partitions: int) -> SparkSession:
