@@ -81,7 +81,7 @@ class Pipeline:
             v.name: [create_output(c, v) for c in v.connectors] for v in self.program.views if v.connectors
         }
         if saved is None:
-            saved = Saved(self.name, self.program.text, -1, {}, {})
+            saved = Saved(self.name, self.program.text, -1, {}, [], {})
             if not storage.temporary:
                 storage.save(saved)
         elif inputs:

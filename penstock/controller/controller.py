@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -57,7 +58,7 @@ class Controller:
         self._storage = storage
         self._saved = saved
         self._outputs = outputs
-        self._readers: dict[str, list[Changes]] = {}
+        self._readers: dict[str, WeakSet[Changes]] = {}
         self._between = threading.Lock()  # held while a transaction takes effect and is delivered
         self._queue = WorkQueue(limits.max_transaction_rows, limits.max_queued_rows)
         self._unflushed: list[Work] = []
@@ -84,11 +85,11 @@ class Controller:
     def submit(self, inputs: Sequence[tuple[str, pa.Table]], *, explicit: bool) -> None:
         """Accept rows; they are in the views after `flush`."""
         work = Work(list(inputs), explicit)
+        if not self._queue.put(work, wait=True):
+            raise StateError("the pipeline is stopped; start it again to send rows")
         with self._unflushed_lock:
             self._unflushed = [w for w in self._unflushed if not w.done.is_set() or w.error]
             self._unflushed.append(work)
-        if not self._queue.put(work, wait=True):
-            raise StateError("the pipeline is stopped; start it again to send rows")
 
     def _feed(self, table: str, splits: list[Split]) -> None:
         self._queue.put(Work([(table, split) for split in splits], explicit=False), wait=True)
@@ -96,9 +97,11 @@ class Controller:
     def flush(self) -> None:
         """Wait until everything accepted so far is in the views; raise what kept a part of it out."""
         with self._unflushed_lock:
-            waiting, self._unflushed = self._unflushed, []
+            waiting = list(self._unflushed)
         for work in waiting:
             work.done.wait()
+        with self._unflushed_lock:
+            self._unflushed = [work for work in self._unflushed if work not in waiting]
         for work in waiting:
             if work.error is not None:
                 raise work.error
@@ -163,7 +166,8 @@ class Controller:
         number = self.transaction + 1
         now = datetime.now(UTC)
         journal = self._storage.journal
-        with self._between:
+        # Reading holds the batches of the change back from being merged away until they are delivered.
+        with self._between, self.engine.state.reading():
             try:
                 inputs = self._stage(number, works, now)
                 journal.record(Recorded(number, now, inputs))
@@ -202,7 +206,7 @@ class Controller:
 
     def _deliver(self, result: Result) -> None:
         for view, paths in result.changed.items():
-            readers = self._readers.get(view, [])
+            readers = list(self._readers.get(view, ()))
             outputs = self._outputs.get(view, [])
             if readers or outputs:
                 data = with_change_type(self.engine.change(view, paths))
@@ -219,7 +223,7 @@ class Controller:
             rows = self.engine.rows(view)
             if rows.num_rows:
                 reader.deliver(Change(transaction, with_change_type(rows)))
-            self._readers.setdefault(self.engine.relation(view).name, []).append(reader)
+            self._readers.setdefault(self.engine.relation(view).name, WeakSet()).add(reader)
         return reader
 
     # -- background -----------------------------------------------------------------------------
@@ -247,6 +251,7 @@ class Controller:
                 self._saved,
                 transaction=self.transaction,
                 rows=dict(self.statistics.rows),
+                circuit=sorted(self.engine.circuit.traces),
                 traces=state.sizes(),
             )
             state.keep(self._saved.traces, saved.traces)
@@ -294,7 +299,7 @@ class Controller:
                 "rows": sum(size.rows for size in sizes.get(trace, {}).values()),
                 "bytes": sum(size.bytes for size in sizes.get(trace, {}).values()),
             }
-            for trace, info in self.engine.circuit.traces.items()
+            for trace, info in list(self.engine.circuit.traces.items())
         }
         relations = [r for r in self.engine.relations.values() if r.name != CLOCK]
         tables = [r for r in relations if isinstance(r, TableRelation)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.controller.storage import Saved, Storage
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK
-from penstock.errors import EvaluationError
+from penstock.errors import EvaluationError, StorageError
 
 _log = logging.getLogger("penstock")
 
@@ -24,8 +24,16 @@ def recover(engine: Engine, storage: Storage, saved: Saved) -> tuple[int, Counte
     effect now. If it cannot be evaluated it is dropped, as it would have been then.
     """
     engine.state.load(saved.traces)
+    engine.circuit.prepare()
     rows = Counter(saved.rows)
     transaction = saved.transaction
+    unknown = set(engine.circuit.traces) - set(saved.circuit)
+    if transaction >= 0 and unknown:
+        raise StorageError(
+            f"Spark plans the program otherwise than when {storage.path} was written: the saved state lacks"
+            f" {', '.join(sorted(unknown))}. Use the version of Spark and Penstock that wrote it, or start"
+            " with an empty directory."
+        )
     if transaction < 0:
         rows.update(_initial(engine, storage))
         transaction = 0

@@ -27,6 +27,7 @@ class Saved:
     program: str
     transaction: int
     rows: dict[str, int]
+    circuit: list[str]  # every trace that the circuit has, with or without batches
     traces: dict[str, dict[str, Size]]
 
 

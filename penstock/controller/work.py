@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.connectors import Split
+from penstock.errors import StateError
 
 Input = tuple[str, "pa.Table | Split"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Work:
     """Input that belongs to one transaction; an explicit one is never joined with others."""
 
@@ -79,6 +80,9 @@ class WorkQueue:
         with self._changed:
             self._closed = True
             if drop:
+                for work in self._queue:
+                    work.error = StateError("the pipeline was stopped before the rows were in the views")
+                    work.done.set()
                 self._queue.clear()
                 self._rows = 0
             self._changed.notify_all()

@@ -80,6 +80,10 @@ class Circuit:
         self._asked[form] += 1
         return self._compiled(Form(form.bits, False, self._tables))
 
+    def prepare(self) -> None:
+        """Compile the general form, after which `traces` names every trace that transactions use."""
+        self._compiled(Form(0, False, self._tables))
+
     def specialise(self) -> bool:
         """Compile one form that is asked for often; False if there is none."""
         for form, times in list(self._asked.items()):
@@ -182,7 +186,10 @@ class _Builder:
         return readers
 
     def _inlined(self, name: str) -> bool:
-        return self._readers[name] == 1
+        """Whether a relation is computed inside the one view that reads it."""
+        relation = self._relations[name]
+        whole = isinstance(relation, ViewRelation) and relation.node is None
+        return self._readers[name] == 1 and not whole
 
     def _change(self, relation: Relation, *, emit: bool) -> DataFrame | None:
         c = self._compiler

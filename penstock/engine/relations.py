@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
 
@@ -20,6 +21,10 @@ from penstock.sql import Column, Program, Table, View, ViewKind
 from penstock.sql.clock import replace_now
 
 CLOCK = "__penstock_clock"
+RESERVED = ("_op", "_weight", "_change_type")
+_MOMENT = re.compile(
+    r"\b(?:timestamp(?:_ntz|_ltz)?|date)\s*'\s*(?:now|today|tomorrow|yesterday)\s*'", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,14 @@ def analyse(program: Program, catalyst: Catalyst) -> dict[str, Relation]:
 def _table(table: Table, catalyst: Catalyst) -> TableRelation:
     names = [c.name.lower() for c in table.columns]
     key = tuple(names.index(name.lower()) for name in table.primary_key)
+    for column in table.columns:
+        if column.name.lower() in RESERVED:
+            raise ProgramError(
+                f"the column name {column.name} is taken; give it another",
+                line=table.line,
+                column=table.column,
+                statement=f"CREATE TABLE {table.name}",
+            )
     catalyst.declare(table.name, table.schema)
     defaults = {}
     for column in table.columns:
@@ -100,7 +113,7 @@ def _default(table: Table, column: Column, catalyst: Catalyst) -> Any:
         "statement": f"CREATE TABLE {table.name}",
     }
     try:
-        frame = catalyst.spark.sql(f"SELECT CAST({column.default} AS {type_})")
+        frame = catalyst.spark.range(1).select(F.expr(column.default or "NULL").cast(column.type))
         if replace_now(column.default or "")[1] or catalyst.non_deterministic(frame) is not None:
             raise ProgramError(f"{refused}: it changes from call to call", **place)
         return frame.toArrow().column(0)[0].as_py()
@@ -123,8 +136,15 @@ def _view(view: View, catalyst: Catalyst) -> ViewRelation:
             view,
             f"{name}() gives another value each time it is called, so the view could not be kept up to date;"
             " compute the value when the row is inserted",
-            *_find(view.query, rf"\b{re.escape(name)}\b"),
+            *_find(view.query, re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)),
         )
+    if (moment := _MOMENT.search(query)) is not None:
+        raise _error(
+            view,
+            f"{moment[0]} would be the moment of planning; use now() or current_date()",
+            *_find(query, _MOMENT),
+        )
+    _check_columns(view, frame)
     names = [f.name.lower() for f in frame.schema.fields]
     for name in names:
         if names.count(name) > 1:
@@ -146,6 +166,20 @@ def _view(view: View, catalyst: Catalyst) -> ViewRelation:
         tuple(name.lower() for name in reads),
         view.kind is ViewKind.LOCAL,
     )
+
+
+def _check_columns(view: View, frame: DataFrame) -> None:
+    """Refuse columns that cannot be kept or delivered."""
+    for column in frame.schema.fields:
+        if column.name.lower() in RESERVED:
+            raise _error(view, f"the column name {column.name} is taken; give it an alias with AS", 1, 1)
+        try:
+            to_arrow_schema(StructType([column]), timezone="UTC")
+        except PySparkException as error:
+            type_ = column.dataType.simpleString()
+            raise _error(
+                view, f"column {column.name} has the type {type_}, which cannot be kept; cast it", 1, 1
+            ) from error
 
 
 def _analysed(view: View, query: str, catalyst: Catalyst) -> DataFrame:
@@ -179,8 +213,8 @@ def _place(error: PySparkException, query: str) -> tuple[int, int]:
     return 1, 1
 
 
-def _find(query: str, pattern: str) -> tuple[int, int]:
-    match = re.search(pattern, query, re.IGNORECASE)
+def _find(query: str, pattern: re.Pattern[str]) -> tuple[int, int]:
+    match = pattern.search(query)
     before = query[: match.start()] if match else ""
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 

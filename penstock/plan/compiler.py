@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    VariantType,
 )
 
 from penstock.plan import nodes
@@ -32,8 +33,8 @@ from penstock.plan.nodes import Node
 from penstock.trace.rows import Layout
 from penstock.trace.task import Report, Stage, Task
 
-# Salts that make the hashes of the same columns independent.
-KEY, ROW, OTHER = 0, 1, 2
+# Salts that make the two hashes of the same columns independent.
+KEY, ROW = 0, 1
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Compiler:
         self, kind: str, node: Node, keys: Sequence[nodes.Expression], layout: Layout, describes: str
     ) -> Arrangement:
         """The trace of a node's result by some keys; the same result by the same keys is the same trace."""
-        text = "\n".join([kind, fingerprint(node), *(key.text for key in keys), str(layout)])
+        text = "\n".join([kind, fingerprint(node), *(key.mark for key in keys), str(layout)])
         trace = f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.traces.setdefault(trace, TraceInfo(layout, describes))
         first = trace not in self.written
@@ -172,17 +173,17 @@ def fingerprint(node: Node) -> str:
         case nodes.Scan():
             texts.append(node.relation.lower())
         case nodes.Project():
-            texts += [e.text for e in node.expressions]
+            texts += [e.mark for e in node.expressions]
         case nodes.Filter():
-            texts.append(node.condition.text)
+            texts.append(node.condition.mark)
         case nodes.Expand():
-            texts += [";".join(e.text for e in p) for p in node.projections]
+            texts += [";".join(e.mark for e in p) for p in node.projections]
         case nodes.Join():
-            texts += [node.type.value, node.condition.text if node.condition else ""]
+            texts += [node.type.value, node.condition.mark if node.condition else ""]
         case nodes.Aggregate():
-            texts += [e.text for e in (*node.grouping, *node.expressions)]
+            texts += [e.mark for e in (*node.grouping, *node.expressions)]
         case nodes.Limit():
-            texts += [*(e.text for e in node.order), str(node.limit), str(node.offset)]
+            texts += [*(e.mark for e in node.order), str(node.limit), str(node.offset)]
         case nodes.Values() | nodes.Window() | nodes.Generate():
             texts.append(node.text)
     return f"{'|'.join(texts)}({','.join(fingerprint(child) for child in node.children)})"
@@ -208,39 +209,53 @@ def fields(frame: DataFrame, names: Sequence[str]) -> list[StructField]:
     return [StructField(name, by_name[name].dataType) for name in names]
 
 
-def hashed(names: Sequence[str], schema: StructType, salt: int) -> str:
-    """SQL text of a 64-bit hash in which equal rows are equal, and others as good as never.
+def row_hash(names: Sequence[str], schema: StructType, salt: int) -> str:
+    """SQL text of a 64-bit hash of whole rows: the same for the same values, whatever form computes it.
 
     Spark's xxhash64 skips NULLs, so (NULL, 1) and (1, NULL) would be the same: whether a value is
-    NULL is hashed beside it, and nested values are hashed as text too. Floats come normalized.
+    NULL is hashed beside it. Floats come normalized.
     """
-    by_name = {f.name: f for f in schema.fields}
-    parts = [str(salt)]
-    for name in names:
-        column = by_name[name]
-        if column.nullable:
-            parts.append(f"isnull({name})")
-        if _has_map(column.dataType):
-            parts.append(f"CAST({_map_sorted(name, column.dataType)} AS STRING)")
-            continue
-        if column.dataType.typeName() == "variant":
-            parts.append(f"to_json({name})")
-            continue
-        parts.append(name)
-        if isinstance(column.dataType, (ArrayType, StructType)):
-            parts.append(f"CAST({name} AS STRING)")
-    return f"xxhash64({', '.join(parts)})"
+    types = {f.name: f.dataType for f in schema.fields}
+    parts = [part for name in names for part in (f"isnull({name})", *_hashable(name, types[name]))]
+    return f"xxhash64({', '.join([str(salt), *parts])})"
 
 
-def _has_map(type_: DataType) -> bool:
-    if isinstance(type_, StructType):
-        return any(_has_map(f.dataType) for f in type_.fields)
-    return isinstance(type_, MapType) or (isinstance(type_, ArrayType) and _has_map(type_.elementType))
+def key_hash(names: Sequence[str], schema: StructType) -> str:
+    """SQL text of a 64-bit hash of a key that is looked up by equality; NULL equals nothing."""
+    types = {f.name: f.dataType for f in schema.fields}
+    parts = [part for name in names for part in _hashable(name, types[name])]
+    return f"xxhash64({', '.join([str(KEY), *parts])})"
 
 
-def _map_sorted(text: str, type_: DataType) -> str:
-    """Two maps with the same entries are the same row, in whatever order the entries are."""
-    return f"sort_array(map_entries({text}))" if isinstance(type_, MapType) else text
+_JSON = (
+    "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+)
+
+
+def _hashable(name: str, type_: DataType) -> list[str]:
+    """What of a value xxhash64 can tell apart. Within nested values it skips NULLs, and it takes no maps
+    and no variants: those are hashed as JSON, in which two different values are never the same text."""
+    if not isinstance(type_, ArrayType | StructType | MapType | VariantType):
+        return [name]
+    # Two maps with the same entries are the same value, in whatever order the entries are.
+    sorts = isinstance(type_, MapType) and not _contains(type_.valueType, (MapType, VariantType))
+    value = f"sort_array(map_entries({name}))" if sorts else name
+    json = f"to_json(named_struct('v', {value}), {_JSON})"
+    plain = not _contains(type_, (MapType, VariantType))
+    return [name, json] if plain else [json]
+
+
+def _contains(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
+    match type_:
+        case _ if isinstance(type_, kinds):
+            return True
+        case StructType():
+            return any(_contains(f.dataType, kinds) for f in type_.fields)
+        case ArrayType():
+            return _contains(type_.elementType, kinds)
+        case MapType():
+            return _contains(type_.keyType, kinds) or _contains(type_.valueType, kinds)
+    return False
 
 
 Rule = Callable[..., "DataFrame | None"]

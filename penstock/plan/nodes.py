@@ -21,10 +21,12 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression of Spark's; `text` names it independently of the ids of one planning run."""
+    """An expression of Spark's; `text` is for people, and `mark` is the same for the same expression,
+    and only for it, in every planning run."""
 
     ref: Any
     text: str
+    mark: str
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _facts(text: str) -> dict[str, Any]:
     return facts
 
 
-_opened: dict[str, dict[str, Batch]] = {}
+_opened: dict[str, dict[str, tuple[tuple[int, int], Batch]]] = {}
 
 
 def _open(trace: str, directory: Path, names: list[str], layout: Layout) -> list[Batch]:
@@ -151,7 +151,11 @@ def _open(trace: str, directory: Path, names: list[str], layout: Layout) -> list
     before = _opened.get(key, {})
     now = {}
     for name in names:
+        path = directory / trace / f"{name}.arrow"
         held = before.get(name)
-        now[name] = held if held is not None else Batch(str(directory / trace / f"{name}.arrow"), layout)
+        file = path.stat() if path.exists() else None
+        identity = (file.st_ino, file.st_mtime_ns) if file is not None else (0, 0)
+        # The directory may have been emptied and used by another pipeline since.
+        now[name] = held if held is not None and held[0] == identity else (identity, Batch(str(path), layout))
     _opened[key] = now
-    return list(now.values())
+    return [batch for _, batch in now.values()]

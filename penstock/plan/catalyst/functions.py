@@ -38,6 +38,11 @@ def name_of(expression: Ref) -> str:
     return str(expression.prettyName())
 
 
+def has_subquery(expressions: Iterator[Ref]) -> bool:
+    """Whether any of the expressions has a scalar subquery in it."""
+    return any(find_subquery(e) is not None for e in expressions)
+
+
 def find_subquery(expression: Ref) -> Ref | None:
     if "subquery" not in expression.toString():
         return None
@@ -128,7 +133,7 @@ def digits(decimal: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-_BY_ROWS = ("RowNumber", "NTile", "Lag", "Lead", "NthValue")
+_BY_ROWS = ("RowNumber", "NTile", "Lag", "Lead")
 _BY_PEERS = ("Rank", "DenseRank", "PercentRank", "CumeDist")
 
 

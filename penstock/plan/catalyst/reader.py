@@ -14,6 +14,7 @@ from penstock.plan import nodes
 from penstock.plan.catalyst.functions import (
     find_subquery,
     functions_of,
+    has_subquery,
     is_session_window,
     name_of,
     not_additive,
@@ -29,10 +30,17 @@ from penstock.plan.catalyst.refs import (
     is_plan,
     iterate,
     kind,
+    type_name,
+    walk,
 )
 from penstock.plan.nodes import Attribute, JoinType, Node
 
+# What Spark would replace by the moment of planning.
+_MOMENTS = ("current_time", "current_timestamp", "current_date", "localtimestamp")
 _SUBQUERIES = ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery")
+
+# Where scalar subqueries become joins.
+_LIFTED = ("Project", "Filter", "Join", "Aggregate")
 
 _JOIN_TYPES = {
     "Inner": JoinType.INNER,
@@ -88,9 +96,13 @@ class Reader:
         return next(self._non_deterministic(query._jdf.queryExecution().analyzed()), None)
 
     def _non_deterministic(self, plan: Ref) -> Iterator[str]:
+        if plan.nodeName() == "Sample":
+            yield "TABLESAMPLE"
         for expression in iterate(plan.expressions()):
             if not expression.deterministic():
                 yield from self._culprits(expression)
+            if "current_time" in expression.toString():
+                yield from (name for e in walk(expression) if (name := e.prettyName()) in _MOMENTS)
         for child in [
             *iterate(plan.children()),
             *iterate(plan.subqueries()),
@@ -112,12 +124,14 @@ class Reader:
 
     def _node(self, plan: Ref) -> Node:
         operator = plan.nodeName()
+        if operator not in _LIFTED and has_subquery(iterate(plan.expressions())):
+            raise PlanError(f"a scalar subquery within {operator} has no incremental rule")
         output = tuple(attribute(a) for a in iterate(plan.output()))
         match operator:
             case "LogicalRDD" if plan.rdd().id() in self._leaves:
                 return nodes.Scan(output, self._leaves[plan.rdd().id()])
             case "LocalRelation" | "OneRowRelation" | "Range":
-                return nodes.Values(output, plan, plan.toString())
+                return nodes.Values(output, plan, self._content(plan))
             case "Project":
                 child, exprs = self._lift(plan.child(), list(iterate(plan.projectList())))
                 return nodes.Project(output, child, expressions_of(exprs, child))
@@ -133,15 +147,16 @@ class Reader:
                 child = self._node(plan.child())
                 over = [w for e in iterate(plan.windowExpressions()) for w in windows(e)]
                 names = tuple(name_of(w.windowFunction()) for w in over)
+                _refuse_collations(plan.partitionSpec())
                 partition = expressions_of(iterate(plan.partitionSpec()), child)
-                text = "; ".join(expression_of(e, child).text for e in iterate(plan.windowExpressions()))
+                text = "; ".join(expression_of(e, child).mark for e in iterate(plan.windowExpressions()))
                 return nodes.Window(output, child, plan, partition, names, text)
             case "Union":
                 return nodes.Union(output, tuple(self._node(c) for c in iterate(plan.children())))
             case "Generate":
                 child = self._node(plan.child())
                 dropped = plan.unrequiredChildIndex().toString()
-                text = f"{expression_of(plan.generator(), child).text} outer={plan.outer()} {dropped}"
+                text = f"{expression_of(plan.generator(), child).mark} outer={plan.outer()} {dropped}"
                 return nodes.Generate(output, child, plan, name_of(plan.generator()), text)
             case "Expand":
                 child = self._node(plan.child())
@@ -154,6 +169,11 @@ class Reader:
                 # without its GlobalLimit is only a hint that a subset would do.
                 return self._node(plan.child())
         raise PlanError(f"{operator} has no incremental rule")
+
+    def _content(self, plan: Ref) -> str:
+        """Constant rows as text: the same rows are the same text in every planning run."""
+        rows = frame_of(self.spark, plan).toArrow()
+        return f"{rows.schema} {rows.to_pylist()!r}"
 
     def _limit(self, plan: Ref) -> Node:
         limit: int | None = None
@@ -174,6 +194,8 @@ class Reader:
         order: list[Ref] = []
         if plan.nodeName() == "Sort":
             order = list(iterate(plan.order()))
+            if has_subquery(iter(order)):
+                raise PlanError("a scalar subquery within ORDER BY has no incremental rule")
             plan = plan.child()
         child = self._node(plan)
         node: Node = nodes.Limit(child.output, child, expressions_of(order, child), limit, offset)
@@ -192,6 +214,9 @@ class Reader:
         equi = self._jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(plan)
         if equi.isDefined():
             left_keys, right_keys = list(iterate(equi.get()._2())), list(iterate(equi.get()._3()))
+            _refuse_collations(equi.get()._2())
+            if has_subquery(iter([*left_keys, *right_keys])):
+                left_keys, right_keys = [], []  # a key that is known only after the join
         if spelled == "RightOuter":
             left_plan, right_plan, left_keys, right_keys = right_plan, left_plan, right_keys, left_keys
         left, right = self._node(left_plan), self._node(right_plan)
@@ -219,6 +244,7 @@ class Reader:
 
     def _aggregate(self, plan: Ref, output: tuple[Attribute, ...]) -> Node:
         grouping = list(iterate(plan.groupingExpressions()))
+        _refuse_collations(plan.groupingExpressions())
         if any(is_session_window(g) for g in grouping):
             # Spark merges overlapping sessions in the physical plan only.
             raise PlanError("session_window has no incremental rule")
@@ -265,6 +291,12 @@ class Reader:
             " ELSE value END AS value"
         )
         return self._node(checked._jdf.queryExecution().optimizedPlan())
+
+
+def _refuse_collations(keys: Ref) -> None:
+    """Text that a collation takes for equal has different hashes, so it cannot be found by them."""
+    if any("collate" in type_name(key) for key in iterate(keys)):
+        raise PlanError("a key with a collation other than UTF8_BINARY has no incremental rule")
 
 
 def _narrowed(node: Node, output: tuple[Attribute, ...]) -> Node:

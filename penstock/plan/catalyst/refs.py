@@ -14,6 +14,7 @@ from penstock.plan.nodes import Attribute, Expression, Node
 Ref = Any  # an object of the JVM
 
 _ID = re.compile(r"#(\d+)L?")
+_LAMBDA = re.compile(r"\blambda (\w+)#")
 
 
 def seq(items: Sequence[Ref]) -> Ref:
@@ -38,6 +39,13 @@ def is_plan(ref: Ref) -> bool:
 
 def attribute(ref: Ref) -> Attribute:
     return Attribute(ref.exprId().id(), ref.name(), ref)
+
+
+def walk(expression: Ref) -> Iterator[Ref]:
+    """An expression and everything in it."""
+    yield expression
+    for child in iterate(expression.children()):
+        yield from walk(child)
 
 
 def kind(ref: Ref) -> str:
@@ -70,7 +78,13 @@ def expression_of(ref: Ref, *inputs: Node) -> Expression:
         id_ = int(match[1])
         return positions.get(id_) or others.setdefault(id_, f"${len(others)}")
 
-    return Expression(ref, _ID.sub(place, unaliased(ref).toString()))
+    plain = unaliased(ref)
+    text, sql = plain.toString(), plain.sql()
+    for i, variable in enumerate(dict.fromkeys(_LAMBDA.findall(text))):  # named by a counter of the process
+        text, sql = (re.sub(rf"\b{variable}\b", f"x{i}", t) for t in (text, sql))
+    text = _ID.sub(place, text)
+    # Spark's text does not quote strings, its SQL does not tell columns apart: together they are unique.
+    return Expression(ref, text, f"{text} {sql}")
 
 
 def expressions_of(refs: Sequence[Ref] | Iterator[Ref], child: Node) -> tuple[Expression, ...]:

@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.plan import nodes
 from penstock.plan.catalyst import Function, digits, is_nullable, type_name
-from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, hashed
+from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, row_hash
 from penstock.plan.rules.rederive import SIGN, rederived
 from penstock.trace import weights
 from penstock.trace.batch import lookup
@@ -108,8 +108,8 @@ def group_delta(node: nodes.Aggregate, child: DataFrame, c: Compiler) -> DataFra
         grouped = grouped.where("a0 IS NOT NULL")
     types = {f.name: f.dataType for f in contributions.schema.fields}
     keyed = grouped.selectExpr(
-        f"{hashed(keys, contributions.schema, KEY)} AS _k",
-        f"{hashed(keys, contributions.schema, ROW)} AS _r",
+        f"{row_hash(keys, contributions.schema, KEY)} AS _k",
+        f"{row_hash(keys, contributions.schema, ROW)} AS _r",
         *keys,
         *(f"CAST({a} AS {types[a].simpleString()}) AS {a}" for a in accumulators),
     )

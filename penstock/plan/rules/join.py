@@ -29,11 +29,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, ByteType, LongType, StructField, StructType
 
 from penstock.plan import nodes
 from penstock.plan.catalyst import attribute_id
-from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, columns, hashed
+from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, columns, key_hash, row_hash
 from penstock.plan.nodes import Expression, JoinType, Node
 from penstock.trace.batch import lookup, ranges, scan
 from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
@@ -162,8 +163,8 @@ class _Side:
                 if frame is not None:
                     names = [f"c{i}" for i in range(len(schema))]
                     frame = frame.selectExpr(
-                        f"{hashed([names[i] for i in columns_], _plain(schema), KEY)} AS _k",
-                        f"{hashed(names, frame.schema, ROW)} AS _r",
+                        f"{key_hash([names[i] for i in columns_], frame.schema)} AS _k",
+                        f"{row_hash(names, frame.schema, ROW)} AS _r",
                         *names,
                         "_w",
                     )
@@ -197,12 +198,12 @@ class _Side:
     def tagged(self, tag: int, sides: tuple[_Side, _Side]) -> DataFrame:
         """This side's rows beside NULLs for the other side."""
         assert self.frame is not None
-        texts = []
+        both = []
         for side in sides:
             for i, (name, column) in enumerate(zip(side.names, side.schema, strict=True)):
-                null = f"CAST(NULL AS {column.dataType.simpleString()})"
-                texts.append(f"{f'c{i}' if side is self else null} AS {name}")
-        return self.frame.selectExpr(f"CAST({tag} AS TINYINT) AS _t", "_k", "_r", *texts, "_w")
+                value = F.col(f"c{i}") if side is self else F.lit(None).cast(column.dataType)
+                both.append(value.alias(name))
+        return self.frame.select(F.lit(tag).cast("tinyint").alias("_t"), "_k", "_r", *both, "_w")
 
     def finished(self, pairs: DataFrame, c: Compiler) -> DataFrame:
         """Apply to the pairs what lies between the relation and the join."""
@@ -239,11 +240,6 @@ def _chain(
     return tuple(chain), node, tuple(at for at in found if at is not None)
 
 
-def _plain(schema: Sequence[StructField]) -> StructType:
-    """The schema under positional names, never NULL: how keys are hashed wherever they come from."""
-    return StructType([StructField(f"c{i}", f.dataType, nullable=False) for i, f in enumerate(schema)])
-
-
 def _with_hashes(frame: DataFrame, node: Node, keys: Sequence[Expression], c: Compiler) -> DataFrame:
     """The frame with _k, the hash of the key (of the row, if there is none), and _r.
 
@@ -252,21 +248,18 @@ def _with_hashes(frame: DataFrame, node: Node, keys: Sequence[Expression], c: Co
     names = [f"c{i}" for i in range(len(node.output))]
     if not keys:
         return frame.selectExpr(
-            f"{hashed(names, frame.schema, KEY)} AS _k",
-            f"{hashed(names, frame.schema, ROW)} AS _r",
+            f"{row_hash(names, frame.schema, KEY)} AS _k",
+            f"{row_hash(names, frame.schema, ROW)} AS _r",
             *names,
             "_w",
         )
     bound = c.catalyst.bind(frame, node.output)
     both = c.catalyst.select(bound, [*(a.ref for a in node.output), *(k.ref for k in keys)])
     by = [f"c{len(names) + i}" for i in range(len(keys))]
-    types = {f.name: f for f in both.schema.fields}
-    plain = StructType([StructField(name, types[name].dataType, nullable=False) for name in by])
-    row = hashed(names, both.schema, ROW)
-    missing = " OR ".join(f"isnull({name})" for name in by if types[name].nullable)
-    key = hashed(by, plain, KEY)
+    row = row_hash(names, both.schema, ROW)
+    missing = " OR ".join(f"isnull({name})" for name in by)
     return both.selectExpr(
-        f"{f'CASE WHEN {missing} THEN {row} ELSE {key} END' if missing else key} AS _k",
+        f"CASE WHEN {missing} THEN {row} ELSE {key_hash(by, both.schema)} END AS _k",
         f"{row} AS _r",
         *names,
         "_w",

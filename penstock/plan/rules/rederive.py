@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
-from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, hashed
+from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, row_hash
 from penstock.plan.nodes import Expression, Node
 from penstock.trace.batch import lookup, scan
 from penstock.trace.rows import Layout, Rows, concat, distinct, take
@@ -40,7 +40,10 @@ def rederived(
     both = c.catalyst.select(bound, [*(a.ref for a in child.output), *(k.ref for k in keys)])
     by = [f"c{width + i}" for i in range(len(keys))] or names
     keyed = both.selectExpr(
-        f"{hashed(by, both.schema, KEY)} AS _k", f"{hashed(names, both.schema, ROW)} AS _r", *names, "_w"
+        f"{row_hash(by, both.schema, KEY)} AS _k",
+        f"{row_hash(names, both.schema, ROW)} AS _r",
+        *names,
+        "_w",
     )
     layout = Layout(arrow_types(keyed.select(*names).schema))
     text = ", ".join(k.text for k in keys) or "everything"

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
+from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, key_hash, row_hash
 from penstock.trace.batch import lookup
 from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
 from penstock.trace.task import Stage, Task, sliced
@@ -42,16 +42,14 @@ def table_change(
     names = [f"c{i}" for i in range(len(schema))]
     own = StructType([StructField(n, f.dataType, f.nullable) for n, f in zip(names, schema, strict=True)])
     keys = [names[i] for i in key]
-    plain = StructType(
-        [StructField(n, f.dataType, nullable=False) for n, f in zip(names, schema, strict=True)]
-    )
-    found = hashed(keys, plain, KEY) if key else hashed(names, own, KEY)
-    keyed = frame.selectExpr(
-        f"{found} AS _k",
-        f"{hashed(names, own, ROW)} AS _r",
-        *names,
-        "CAST(_op AS BIGINT) AS _op",
-        "_seq",
+    found = key_hash(keys, own) if key else row_hash(names, own, KEY)
+    # -0.0 equals 0.0, so a table has only one of them: what is deleted is then what was inserted.
+    zero = {"float": "CAST(0 AS FLOAT)", "double": "0D"}
+    values = [
+        f"{f.name} + {zero[t]} AS {f.name}" if (t := f.dataType.typeName()) in zero else f.name for f in own
+    ]
+    keyed = frame.selectExpr(*values, "CAST(_op AS BIGINT) AS _op", "_seq").selectExpr(
+        f"{found} AS _k", f"{row_hash(names, own, ROW)} AS _r", *names, "_op", "_seq"
     )
     layout = Layout(arrow_types(own))
     stage: Stage

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, hashed
+from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, row_hash
 from penstock.plan.rules.table import NO_OUTPUT, emit_change, tell_rows
 from penstock.trace.batch import scan
 from penstock.trace.rows import Layout, concat, take
@@ -33,14 +33,20 @@ def view_change(
 def view_difference(frame: DataFrame, schema: Sequence[StructField], trace: str, c: Compiler) -> DataFrame:
     """The change of a view that was computed anew: its rows now less its rows before."""
     whole = frame.toDF(*(f"c{i}" for i in range(len(schema)))).selectExpr("*", "1L AS _w")
-    before = c.leaf(ScanStage(trace, row_layout(schema), new=False, sign=-1), positional(schema, weight=True))
+    before = c.leaf(
+        ScanStage(trace, row_layout(schema), new=False, sign=-1, tasks=c.partitions),
+        positional(schema, weight=True),
+    )
     return view_change(c.union([whole, before]), schema, trace, c, emit=False)
 
 
 def _by_row(frame: DataFrame, schema: Sequence[StructField]) -> DataFrame:
     names = [f"c{i}" for i in range(len(schema))]
     return frame.selectExpr(
-        f"{hashed(names, frame.schema, KEY)} AS _k", f"{hashed(names, frame.schema, ROW)} AS _r", *names, "_w"
+        f"{row_hash(names, frame.schema, KEY)} AS _k",
+        f"{row_hash(names, frame.schema, ROW)} AS _r",
+        *names,
+        "_w",
     )
 
 
