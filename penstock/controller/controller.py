@@ -26,8 +26,9 @@ from penstock.journal.journal import Recorded
 
 _log = logging.getLogger("penstock")
 
-# Recovery runs at most about this many transactions again.
+# Recovery runs at most about this many transactions again, or this many bytes of input.
 _SAVE_EVERY = 500
+_SAVE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -235,11 +236,15 @@ class Controller:
             try:
                 while not self._stopping.is_set() and self.engine.tidy():
                     pass
-                if self.transaction - self._saved.transaction >= _SAVE_EVERY:
+                if self._should_save():
                     self.save()
             except Exception:
                 if not self._stopping.is_set():
                     _log.exception("tidying up failed; it will be tried again")
+
+    def _should_save(self) -> bool:
+        since = self.transaction - self._saved.transaction
+        return since >= _SAVE_EVERY or (since > 0 and self._storage.journal.staged_bytes >= _SAVE_BYTES)
 
     def save(self) -> None:
         """Save the state as it is between two transactions, and let go of the journal up to there."""

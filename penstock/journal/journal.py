@@ -37,6 +37,7 @@ class Journal:
     def __init__(self, directory: Path, *, durable: bool) -> None:
         self._directory = directory
         self._durable = durable
+        self.staged_bytes = 0  # since the last trim
         directory.mkdir(exist_ok=True)
 
     def stage(self, transaction: int, name: str, rows: pa.Table) -> list[Split]:
@@ -47,7 +48,7 @@ class Journal:
             with pa.ipc.new_file(file, rows.schema) as writer:
                 writer.write_table(rows, max_chunksize=65536)
 
-        write_file(path, fill, durable=self._durable)
+        self.staged_bytes += write_file(path, fill, durable=self._durable)
         return arrow_splits(str(path), rows.num_rows)
 
     def record(self, recorded: Recorded) -> None:
@@ -79,6 +80,7 @@ class Journal:
 
     def trim(self, transaction: int) -> None:
         """Forget everything up to a transaction that is in the saved state."""
+        self.staged_bytes = 0
         for path in self._directory.iterdir():
             number = path.name[:12]
             if number.isdigit() and int(number) <= transaction:
