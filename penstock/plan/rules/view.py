@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, row_hash
 from penstock.plan.rules.table import NO_OUTPUT, emit_change, tell_rows
-from penstock.trace.batch import scan
+from penstock.trace.batch import Batch, scan
 from penstock.trace.rows import Layout, concat, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
@@ -127,8 +127,6 @@ class ScanStage(Stage):
 
 def read_change(layout: Layout, paths: Sequence[str]) -> pa.Table:
     """A relation's change as a table c0, c1, ..., w0, on the driver."""
-    from penstock.trace.batch import Batch
-
     parts = [part for path in paths for part in Batch(path, layout).segments]
     rows = concat(layout, parts).consolidated()
     return pa.Table.from_batches([rows.to_batch()]).drop_columns(["_k", "_r"])
