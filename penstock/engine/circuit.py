@@ -20,6 +20,7 @@ from penstock.engine.leaves import InputStage
 from penstock.engine.relations import Relation, TableRelation, ViewRelation, scans
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.compiler import Compiler, Keyed, TraceInfo
+from penstock.plan.rules import RULES
 from penstock.plan.rules.table import table_change
 from penstock.plan.rules.view import (
     ChangeStage,
@@ -111,7 +112,7 @@ class _Builder:
         self._form = form
         self._relations = circuit.relations
         self._compiler = Compiler(
-            circuit.catalyst, self, circuit.report, circuit.traces, form.bits, form.initial
+            circuit.catalyst, RULES, self, circuit.report, circuit.traces, form.bits, form.initial
         )
         self._active = self._find_active()
         self._readers = self._count_readers()
@@ -224,7 +225,13 @@ class _Builder:
         for name in view.reads:
             bind_rows(wholes, self._relations[name], self._compiler.partitions, new=True)
         c = Compiler(
-            wholes, self, self._circuit.report, self._circuit.traces, self._form.bits, self._form.initial
+            wholes,
+            RULES,
+            self,
+            self._circuit.report,
+            self._circuit.traces,
+            self._form.bits,
+            self._form.initial,
         )
         result = wholes.spark.sql(view.query)
         return view_difference(result, view.schema, view.trace, c)

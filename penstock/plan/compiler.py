@@ -75,11 +75,15 @@ class Relations(Protocol):
         """The relation's columns."""
 
 
+Rules = Mapping[type[Node], Callable[..., "DataFrame | None"]]
+
+
 @dataclass
 class Compiler:
     """Compiles nodes for one form of the circuit: `bits` of the key choose the partition (0: one)."""
 
     catalyst: Catalyst
+    rules: Rules
     relations: Relations
     report: Accumulator[Report]
     traces: dict[str, TraceInfo]
@@ -97,9 +101,7 @@ class Compiler:
 
     def delta(self, node: Node) -> DataFrame | None:
         """The change of a node's result."""
-        from penstock.plan.rules import RULES
-
-        return RULES[type(node)](node, self)
+        return self.rules[type(node)](node, self)
 
     # -- pieces that rules are made of -----------------------------------------------------------
 
@@ -256,7 +258,3 @@ def _contains(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
         case MapType():
             return _contains(type_.keyType, kinds) or _contains(type_.valueType, kinds)
     return False
-
-
-Rule = Callable[..., "DataFrame | None"]
-Rules = Mapping[type[Node], Rule]
