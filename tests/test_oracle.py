@@ -21,8 +21,8 @@ CASES = load_cases()
 CHUNK = 16
 TRANSACTIONS = 5
 COMPARE_AFTER = (0, 3, 5)
-LONG = 15
-COMPARE_LONG = (5, 10, 15)
+LONG = 20
+COMPARE_LONG = (1, 5, 10, 15, 20)
 
 
 def _history(stream: int, transactions: int) -> History:
