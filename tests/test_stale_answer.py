@@ -66,9 +66,9 @@ def test_no_transaction_sees_an_earlier_one() -> None:
             assert reached == len(_reachable(rows))
         circuit = _circuit(pipeline)
         waves = [wave for form in circuit._forms.values() for wave in form]
-        assert any(wave.reusable for wave in waves)
+        assert any(wave.job for wave in waves)
         for wave in waves:
-            assert not (wave.reusable and circuit.catalyst.has_exchange(wave.frame))
+            assert not (wave.job and circuit.catalyst.has_exchange(wave.frame))
 
 
 def _reachable(rows: dict[int, dict[str, Any]]) -> set[int]:

@@ -18,7 +18,7 @@ from pyspark.sql.types import ByteType, LongType, StructField, StructType
 
 from penstock.engine.leaves import InputStage
 from penstock.engine.relations import Relation, TableRelation, ViewRelation, scans
-from penstock.plan.catalyst import Catalyst
+from penstock.plan.catalyst import Catalyst, Ref
 from penstock.plan.compiler import Compiler, Keyed, TraceInfo
 from penstock.plan.rules import RULES
 from penstock.plan.rules.table import table_change
@@ -44,10 +44,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Wave:
-    """One Spark job; `reusable` if its physical plan holds nothing of an earlier run."""
+    """One Spark job; planned anew in each transaction if its plan would hold an earlier one's rows."""
 
     frame: DataFrame
-    reusable: bool
+    job: Ref | None
 
 
 # A set of tables that changed together this often gets a form of its own.
@@ -139,8 +139,9 @@ class _Builder:
             for frame in frames[1:]:
                 joined = joined.union(frame)
             whole = any(whole for _, whole in tails[number])
-            reusable = not whole and not self._circuit.catalyst.has_exchange(joined)
-            waves.append(Wave(joined, reusable))
+            catalyst = self._circuit.catalyst
+            reusable = not whole and not catalyst.has_exchange(joined)
+            waves.append(Wave(joined, catalyst.job(joined) if reusable else None))
         return waves
 
     # -- what rules ask --------------------------------------------------------------------------

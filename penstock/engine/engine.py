@@ -141,8 +141,8 @@ class Engine:
         context = self.spark.sparkContext
         context.setLocalProperty(PROPERTY, json.dumps(facts))
         self._report.value = {}
-        frame = wave.frame if wave.reusable else self.circuit.catalyst.replanned(wave.frame)
-        self.circuit.catalyst.run(frame)
+        catalyst = self.circuit.catalyst
+        catalyst.run(wave.job or catalyst.job(catalyst.replanned(wave.frame)))
         return dict(self._report.value)
 
     def _result(self, transaction: int, told: Report, written: Mapping[tuple[str, str], Size]) -> Result:

@@ -14,9 +14,19 @@ from pyspark.sql import SparkSession
 from penstock.plan.catalyst.builder import Bound, Builder
 from penstock.plan.catalyst.functions import Function, digits
 from penstock.plan.catalyst.reader import Reader
-from penstock.plan.catalyst.refs import attribute_id, is_nullable, type_name
+from penstock.plan.catalyst.refs import Ref, attribute_id, is_nullable, type_name
 
-__all__ = ["SETTINGS", "Bound", "Catalyst", "Function", "attribute_id", "digits", "is_nullable", "type_name"]
+__all__ = [
+    "SETTINGS",
+    "Bound",
+    "Catalyst",
+    "Function",
+    "Ref",
+    "attribute_id",
+    "digits",
+    "is_nullable",
+    "type_name",
+]
 
 # Rules of Spark's optimizer that would put physical concerns, or the moment of planning, into the plan.
 SETTINGS: Mapping[str, str] = {

@@ -179,9 +179,13 @@ class Builder:
         plan = frame._jdf.queryExecution().executedPlan()
         return bool(re.search(r"Exchange|Subquery|InMemoryTableScan|ReusedExchange", plan.toString()))
 
-    def run(self, frame: DataFrame) -> None:
-        """Run a frame's physical plan, the same one each time, for its effects."""
-        frame._jdf.queryExecution().executedPlan().executeCollect()
+    def job(self, frame: DataFrame) -> Ref:
+        """A frame's physical plan as something to run, once or many times, for its effects."""
+        return frame._jdf.queryExecution().executedPlan().execute()
+
+    def run(self, job: Ref) -> None:
+        """Collecting would add a step to the plan in every run, which takes longer than counting nothing."""
+        job.count()
 
     def replanned(self, frame: DataFrame) -> DataFrame:
         """The same logical plan with a new physical plan, which holds no result of an earlier run."""
