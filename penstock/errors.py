@@ -46,6 +46,18 @@ class ConnectorError(PenstockError):
     code = "CONNECTOR_ERROR"
 
 
+class UnreachableError(ConnectorError):
+    """A source or a sink does not answer; it is tried again after a pause."""
+
+    code = "UNREACHABLE"
+
+
+class ReplayError(PenstockError):
+    """What is read in a replay is not what was read before the restart."""
+
+    code = "REPLAY_MISMATCH"
+
+
 class PlanError(PenstockError):
     """A query plan contains something the circuit compiler does not know."""
 
@@ -56,6 +68,10 @@ class EvaluationError(PenstockError):
     """Spark failed while evaluating a transaction, which therefore did not take effect."""
 
     code = "EVALUATION_ERROR"
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason  # the failure alone, without what to do about it
 
 
 class StateError(PenstockError):

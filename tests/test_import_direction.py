@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "penstock"
 ROOMS = (
     "_version",
     "errors",
+    "failpoints",
     "sql",
     "storage",
     "trace",

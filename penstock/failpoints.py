@@ -1,0 +1,49 @@
+"""Places where a test can pull the plug: one before and one after each thing that becomes durable.
+
+`PENSTOCK_FAILPOINT=name` kills the process with SIGKILL when it gets there; `name:3` at the third time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Mapping
+
+FAILPOINTS: Mapping[str, str] = {
+    "journal.begin.written": "a client's transaction was written to the journal, and not synced",
+    "journal.begin.synced": "a client's transaction is durably open",
+    "journal.payload.written": "the rows of a step lie beside the journal, which does not name them yet",
+    "journal.step.written": "a step was written to the journal, and not synced",
+    "journal.step.synced": "a step is durable, and was not evaluated",
+    "engine.evaluated": "the batches of a transaction are written, and no trace has them",
+    "engine.added": "the batches of a transaction are in their traces, and its commit is not in the journal",
+    "journal.commit.written": "a commit was written to the journal, and not synced",
+    "journal.commit.synced": "a transaction is durable, and no output has it",
+    "output.before": "an output is about to be given a transaction",
+    "output.after": "an output has a transaction, and nobody was told",
+    "journal.roll-back.written": "a roll-back was written to the journal, and not synced",
+    "journal.roll-back.synced": "a roll-back is durable, and inputs were not set back",
+    "journal.skip.written": "a skip was written to the journal, and not synced",
+    "journal.skip.synced": "a skip is durable",
+    "merge.written": "a merged batch is written, and its parts are still in place",
+    "merge.replaced": "a merged batch is in place of its parts",
+    "checkpoint.batches": "the batches of a checkpoint are durable, and nothing names it",
+    "checkpoint.saved": "a checkpoint is durable, and the journal before it is still there",
+    "checkpoint.trimmed": "the journal before a checkpoint is gone",
+    "replay.transaction": "a recorded transaction was run again",
+    "replay.ended": "all recorded transactions were run again, and the pipeline is not yet running",
+}
+
+_hits: Counter[str] = Counter()
+
+
+def failpoint(name: str) -> None:
+    """Die here if a test asked for it."""
+    if name not in FAILPOINTS:
+        raise KeyError(f"the failpoint {name} is not listed")
+    wanted, _, time = os.environ.get("PENSTOCK_FAILPOINT", "").partition(":")
+    if wanted == name:
+        _hits[name] += 1
+        if _hits[name] == int(time or 1):
+            os.kill(os.getpid(), signal.SIGKILL)
