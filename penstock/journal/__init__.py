@@ -1,1 +1,1 @@
-"""The durable record of what each transaction took in."""
+"""The durable record of what went into each transaction, and of how each one ended."""

@@ -1,121 +1,307 @@
-"""What each transaction took in, on disk before it is evaluated.
+"""Append records, read them back, and let go of those that a checkpoint made superfluous.
 
-A transaction is one JSON file, `<number>.json`, that names its time and the splits of its input;
-rows that came through the API lie beside it as Arrow. Splits can be read again with the same
-result, so running the recorded transactions again from an earlier state gives the same state.
+The journal is a directory of segments. A checkpoint begins a new segment, so letting go is deleting files.
+Rows that came through the API lie inside the record of their step if they are few, and otherwise in an Arrow
+file named after the record.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+import logging
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.connectors import Split, arrow_splits
+from penstock.connectors import Split, arrow_splits, stream_split
 from penstock.errors import StorageError
+from penstock.failpoints import failpoint
+from penstock.journal.record import Kind, Portion, Record, Rows, decode, encode
+from penstock.journal.segment import HEADER_SIZE, RECORD_SIZE, Segment, cut, frame, header, read_segment
 from penstock.storage.files import sync_directory, write_file
 
-_VERSION = 1
+_log = logging.getLogger("penstock")
+
+INLINE_BYTES = 64 << 10
+"""Rows of at most this size are kept inside the record."""
+
+_BOUNDARIES = frozenset({Kind.BEGIN, Kind.STEP, Kind.COMMIT, Kind.ROLL_BACK, Kind.SKIP})
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """One transaction's input."""
+class Entry:
+    """A record in its place."""
 
-    transaction: int
-    now: datetime
-    inputs: Mapping[str, Sequence[Split]]
+    number: int
+    record: Record
+    path: Path
+    data: int
+    """Where in the file the rows inside the record begin."""
+
+    def splits(self, portion: Portion) -> Sequence[Split]:
+        """Where the rows of one of the record's portions can be read."""
+        rows = portion.rows
+        if rows is None:
+            return portion.splits
+        if rows.file is not None:
+            return arrow_splits(str(self.path.parent / rows.file), rows.count)
+        return [stream_split(str(self.path), self.data + rows.offset, rows.size, rows.count)]
 
 
 class Journal:
-    """The records since the last saved state; `durable` ones survive a power cut."""
+    """The journal of one pipeline; `durable` records survive a power cut. One thread at a time."""
 
     def __init__(self, directory: Path, *, durable: bool) -> None:
         self._directory = directory
         self._durable = durable
-        self.staged_bytes = 0  # since the last trim
+        self._file: FileIO | None = None  # a buffer would keep, and write later, what the disk refused
+        self._path = directory
+        self._size = 0
+        self._broken: str | None = None
+        self.next = 0
+        """The number of the next record."""
+        self.bytes = 0
+        """What was written since the last `trim`, rows beside the journal included."""
         directory.mkdir(exist_ok=True)
 
-    def stage(self, transaction: int, name: str, rows: pa.Table) -> list[Split]:
-        """Write rows where tasks can read them, now and again."""
-        path = self._directory / f"{transaction:012d}-{name}.arrow"
+    # -- opening --------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Begin a journal where there is none, or one without records."""
+        found = [path for path in self._directory.glob("*.log") if path.stat().st_size > HEADER_SIZE]
+        if found:
+            raise StorageError(
+                f"{min(found)} has records, and a new journal was to begin there. Restore the storage"
+                " directory from a copy, or start with an empty one."
+            )
+        self._begin_segment()
+
+    def open(self, first: int) -> list[Entry]:
+        """The records from number `first` on; what follows is appended after them."""
+        self.close()
+        segments = read_segments(self._directory, first)
+        if not segments or not segments[0].first <= first <= _end(segments[-1]):
+            has = f"holds records {segments[0].first} to {_end(segments[-1]) - 1}" if segments else "is empty"
+            raise StorageError(
+                f"{self._directory} {has}, and records from {first} on are needed. Restore the directory from"
+                " a copy, or start with an empty storage directory."
+            )
+        last = segments[-1]
+        if last.torn:
+            _log.warning(
+                "%s: record %d at offset %d is incomplete and was cut off; nothing had followed from it",
+                *(last.path, _end(last), last.whole),
+            )
+            cut(last)
+        self.next = _end(last)
+        self._path = last.path
+        self._size = last.whole
+        self._file = FileIO(last.path, "r+")
+        self._file.seek(last.whole)
+        self._sync()  # what is acted on is there to stay
+        entries = [entry for entry in _entries(segments) if entry.number >= first]
+        self.bytes = sum(segment.whole for segment in segments) + self._check_files(entries)
+        return entries
+
+    def _check_files(self, entries: Sequence[Entry]) -> int:
+        """Every file that a record names is what it was; others were never named, and are in the way.
+
+        Returns the size of all of them.
+        """
+        named = {
+            p.rows.file: p.rows
+            for e in entries
+            for p in e.record.portions
+            if p.rows is not None and p.rows.file
+        }
+        for name, rows in named.items():
+            path = self._directory / name
+            if not path.exists():
+                raise StorageError(
+                    f"{path} is missing, and the journal needs its {rows.count} rows. {_RESTORE}"
+                )
+            size, checksum = path.stat().st_size, _checksum(path)
+            if (size, checksum) != (rows.size, rows.checksum):
+                raise StorageError(
+                    f"{path} is damaged: expected {rows.size} bytes with checksum {rows.checksum:08x}, found"
+                    f" {size} bytes with {checksum:08x}. {_RESTORE}"
+                )
+        for path in self._directory.glob("*.arrow*"):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+        return sum(rows.size for rows in named.values())
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def stage(self, rows: pa.Table, place: int, before: int) -> tuple[Rows, bytes]:
+        """Rows for the next record: as bytes to be appended to it, `before` bytes in, or as a file."""
+        sink = pa.BufferOutputStream()
+        if rows.nbytes <= INLINE_BYTES:
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            data = sink.getvalue().to_pybytes()
+            return Rows(rows.num_rows, before, len(data)), data
 
         def fill(file: object) -> None:
             with pa.ipc.new_file(file, rows.schema) as writer:
                 writer.write_table(rows, max_chunksize=65536)
 
-        self.staged_bytes += write_file(path, fill, durable=self._durable)
-        return arrow_splits(str(path), rows.num_rows)
+        path = self._directory / f"{self.next:012d}-{place}.arrow"
+        with _explained(path):
+            size = write_file(path, fill, durable=self._durable)
+        self.bytes += size
+        failpoint("journal.payload.written")
+        return Rows(rows.num_rows, 0, size, path.name, _checksum(path)), b""
 
-    def record(self, recorded: Recorded) -> None:
-        """From here on the transaction will take effect, whatever happens, unless it is dropped."""
-        content = {
-            "version": _VERSION,
-            "now": recorded.now.isoformat(),
-            "inputs": {
-                table: [asdict(self._relative(split)) for split in splits]
-                for table, splits in recorded.inputs.items()
-            },
-        }
-        text = json.dumps(content).encode()
-        write_file(self._record(recorded.transaction), lambda file: file.write(text), durable=self._durable)
+    def append(self, record: Record, data: bytes = b"") -> Entry:
+        """Write a record; when this returns it is durable."""
+        self._refuse_if_broken()
+        assert self._file is not None, "the journal is open"
+        payload = encode(record, data)
+        content = frame(self.next, payload)
+        with _explained(self._path):
+            try:
+                left = memoryview(content)
+                while left:
+                    left = left[self._file.write(left) :]
+            except OSError as error:
+                self._undo(error)
+                raise
+        boundary = record.kind in _BOUNDARIES
+        if boundary:
+            failpoint(f"journal.{record.kind}.written")
+        self._sync()
+        if boundary:
+            failpoint(f"journal.{record.kind}.synced")
+        begin = self._size + RECORD_SIZE
+        entry = Entry(self.next, record, self._path, begin + len(payload) - len(data))
+        self._size += len(content)
+        self.bytes += len(content)
+        self.next += 1
+        return entry
 
-    def after(self, transaction: int) -> Iterator[Recorded]:
-        """The transactions recorded after the given one, in order and without a gap."""
-        while (path := self._record(transaction + 1)).exists():
-            transaction += 1
-            yield self._read(transaction, path)
+    def _undo(self, error: OSError) -> None:
+        """Take back a record that was written in part."""
+        assert self._file is not None
+        try:
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+        except OSError:
+            self._broken = f"{self._path} could not be written ({error.strerror})"
 
-    def drop(self, transaction: int) -> None:
-        """Forget a transaction that could not be evaluated."""
-        self._record(transaction).unlink(missing_ok=True)
+    def _sync(self) -> None:
+        if self._file is None or not self._durable:
+            return
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:  # what the disk has is unknown from here on
+            self._broken = f"{self._path} could not be synced ({error.strerror})"
+            raise StorageError(f"{self._broken}. Start the pipeline again.") from error
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise StorageError(
+                f"the journal cannot be written any more: {self._broken}. Start the pipeline again."
+            )
+
+    # -- letting go -----------------------------------------------------------------------------
+
+    def rotate(self) -> int:
+        """Begin a new segment; returns the number of its first record."""
+        self._refuse_if_broken()  # the old segment may have a record of that number
+        if self._size > HEADER_SIZE:
+            self._begin_segment()
+        return self.next
+
+    def trim(self, before: int) -> None:
+        """Delete what holds only records before that one, which is the first of a segment."""
+        for path in sorted(self._directory.iterdir()):  # so that a crash leaves no gap
+            number = path.name[:12]
+            if number.isdigit() and int(number) < before:
+                path.unlink(missing_ok=True)
         if self._durable:
             sync_directory(self._directory)
-        for path in self._directory.glob(f"{transaction:012d}-*.arrow"):
-            path.unlink(missing_ok=True)
+        self.bytes = 0
 
-    def trim(self, transaction: int) -> None:
-        """Forget everything up to a transaction that is in the saved state."""
-        self.staged_bytes = 0
-        for path in self._directory.iterdir():
-            number = path.name[:12]
-            if number.isdigit() and int(number) <= transaction:
-                path.unlink(missing_ok=True)
+    def _begin_segment(self) -> None:
+        path = self._directory / f"{self.next:012d}.log"
+        with _explained(path):
+            write_file(path, lambda file: file.write(header(self.next)), durable=self._durable)
+        self.close()
+        self._path = path
+        self._file = FileIO(path, "r+")
+        self._size = self._file.seek(0, os.SEEK_END)
 
-    def _record(self, transaction: int) -> Path:
-        return self._directory / f"{transaction:012d}.json"
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-    def _read(self, transaction: int, path: Path) -> Recorded:
-        try:
-            content = json.loads(path.read_bytes())
-            if content["version"] != _VERSION:
-                raise StorageError(
-                    f"{path} has format version {content['version']}; this Penstock reads version {_VERSION}."
-                )
-            inputs = {
-                table: [self._absolute(Split(**split)) for split in splits]
-                for table, splits in content["inputs"].items()
-            }
-            return Recorded(transaction, datetime.fromisoformat(content["now"]), inputs)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say which file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror or error}. Make room on the disk."
+        ) from error
+
+
+def read_segments(directory: Path, first: int = 0) -> list[Segment]:
+    """The segments with the records from `first` on, in order; only the last may be incomplete."""
+    old = sorted(directory.glob("*.json"))
+    if old:
+        raise StorageError(f"{old[0]} is of journal format version 1; use the Penstock that wrote it.")
+    paths = sorted(directory.glob("*.log"))
+    while len(paths) > 1 and paths[1].stem <= f"{first:012d}":
+        del paths[0]  # a checkpoint made it superfluous, and a crash kept it from being deleted
+    segments = [read_segment(path) for path in paths]
+    for segment, following in pairwise(segments):
+        if segment.torn:
             raise StorageError(
-                f"the journal record {path} cannot be read: {error}. Restore it from a copy of the storage"
-                " directory, or start with an empty one."
-            ) from error
+                f"{segment.path} is damaged at offset {segment.whole}, record {_end(segment)}: the record is"
+                f" incomplete, and {following.path.name} follows. {_RESTORE}"
+            )
+        if following.first != _end(segment):
+            raise StorageError(
+                f"{following.path} begins with record {following.first}, and record {_end(segment)} was"
+                f" expected. {_RESTORE}"
+            )
+    return segments
 
-    def _relative(self, split: Split) -> Split:
-        """Staged rows are named without the directory, which may be moved."""
-        path = Path(split.payload.get("path", ""))
-        if split.source == "arrow" and path.parent == self._directory:
-            return Split(split.source, {**split.payload, "path": path.name}, split.rows)
-        return split
 
-    def _absolute(self, split: Split) -> Split:
-        if split.source == "arrow":
-            path = self._directory / split.payload["path"]
-            return Split(split.source, {**split.payload, "path": str(path)}, split.rows)
-        return split
+def read_entries(directory: Path) -> list[Entry]:
+    """All records, for those who only look."""
+    return _entries(read_segments(directory))
+
+
+def _entries(segments: Sequence[Segment]) -> list[Entry]:
+    entries = []
+    for segment in segments:
+        for found in segment.frames:
+            record, data = decode(found.payload, f"{segment.path}, record {found.number}")
+            entries.append(Entry(found.number, record, segment.path, found.offset + data))
+    return entries
+
+
+def _end(segment: Segment) -> int:
+    return segment.first + len(segment.frames)
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            value = zlib.crc32(data, value)
+    return value
+
+
+_RESTORE = "Restore it from a copy of the storage directory, or start with an empty one."
