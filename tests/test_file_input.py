@@ -306,7 +306,7 @@ def test_line_number_counts_from_the_start_of_the_file(
 
 def test_bad_parquet_value_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array(["1", "2"])}), tmp_path / "a.parquet")
-    with pytest.raises(ConnectorError, match=r"row 0: column 'id': '1' is a str, expected BIGINT"):
+    with pytest.raises(ConnectorError, match=r"row 1: column 'id': '1' is a str, expected BIGINT"):
         read(drain(open_input(tmp_path / "a.parquet")))
     (tmp_path / "b.parquet").write_text("not parquet")
     with pytest.raises(ConnectorError, match=r"b\.parquet is not a Parquet file"):
@@ -386,7 +386,7 @@ def test_changed_file_is_noticed(tmp_path: Path) -> None:
         ),
         (
             {"transport": {"name": "file_input", "config": {"path": "a"}}, "format": {"name": "xml"}},
-            "format.name: expected one of csv, json, parquet, found 'xml'",
+            "format.name: expected one of csv, json, parquet, avro, found 'xml'",
         ),
         (
             {

@@ -57,6 +57,8 @@ def sql_name(kind: pa.DataType) -> str:
         return _SIMPLE_NAMES[kind]
     if pt.is_timestamp(kind):
         return "TIMESTAMP"
+    if pt.is_duration(kind):
+        return "INTERVAL DAY TO SECOND"
     if pt.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pt.is_map(kind):

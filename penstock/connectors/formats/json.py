@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import decimal
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ import pyarrow.json as pjson
 import pyarrow.types as pt
 
 from penstock.connectors.config import Section
-from penstock.connectors.formats.record import BadRecordError, Record, Target, check_not_null, to_batch
+from penstock.connectors.formats.record import Record, Rejections, Target, UnfitError, to_batch
 from penstock.connectors.interface import DELETE, INSERT, MAX_BATCH_ROWS, in_batches, with_op
 from penstock.connectors.misfit import MISFITS, BadValueError
 from penstock.connectors.text import parse_text
+from penstock.connectors.values import to_array
 
 NAME = "json"
 
@@ -38,24 +40,72 @@ def json_settings(section: Section) -> dict[str, Any]:
     }
 
 
-def parse_json(data: bytes, settings: Mapping[str, Any], target: Target) -> Iterator[pa.RecordBatch]:
+def parse_json(
+    data: bytes, settings: Mapping[str, Any], target: Target, rejections: Rejections
+) -> Iterator[pa.RecordBatch]:
     """The records of `data`, which holds whole values."""
-    if settings["update_format"] == "raw" and not settings["array"] and settings["lines"] == "single":
+    plain = not settings["array"] and settings["lines"] == "single"
+    if plain and settings["update_format"] == "raw":
         try:
             fast = _fast(data, target)
-        except (BadValueError, json.JSONDecodeError, *MISFITS):
+        except (BadValueError, RecursionError, *MISFITS):
             fast = None  # Python's reader decides, and can say which line is wrong
         if fast is not None:
             yield from fast
             return
+    lines = data.split(b"\n") if plain else None
+
+    def text_of(record: Record) -> str:
+        if lines is not None:
+            return lines[record.number].decode(errors="replace").rstrip("\r")
+        return _dumped(record.item)
+
+    for records, problems in _in_parts(_records(data, settings, target)):
+        batch, reasons = to_batch(records, target, text=True)
+        if reasons:
+            bad = {
+                records[row].place: Problem.of(records[row], reasons[row], text_of)
+                for row in sorted(reasons, reverse=True)
+            }
+            problems = [*problems, *bad.values()]
+            batch, _ = to_batch([record for record in records if record.place not in bad], target, text=True)
+        for problem in sorted(problems, key=lambda problem: problem.place):
+            rejections(problem.number, problem.reason, problem.text, problem.element)
+        yield from in_batches(pa.Table.from_batches([batch]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A record that does not fit, and its text."""
+
+    number: int
+    element: int | None
+    reason: str
+    text: str
+
+    @classmethod
+    def of(cls, record: Record, reason: str, text_of: Callable[[Record], str]) -> Problem:
+        return cls(record.number, record.element, reason, text_of(record))
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.number, -1 if self.element is None else self.element
+
+
+def _in_parts(found: Iterator[list[Record] | Problem]) -> Iterator[tuple[list[Record], list[Problem]]]:
+    """Records for one batch each; what stands in one place, a delete and an insert, stays together."""
     records: list[Record] = []
-    for record in _records(data, settings, target):
-        records.append(record)
-        if len(records) == MAX_BATCH_ROWS:
-            yield to_batch(records, target)
-            records = []
-    if records:
-        yield to_batch(records, target)
+    problems: list[Problem] = []
+    for entry in found:
+        if isinstance(entry, Problem):
+            problems.append(entry)
+        else:
+            records.extend(entry)
+        if len(records) >= MAX_BATCH_ROWS:
+            yield records, problems
+            records, problems = [], []
+    if records or problems:
+        yield records, problems
 
 
 def _fast(data: bytes, target: Target) -> list[pa.RecordBatch] | None:
@@ -93,25 +143,32 @@ def _batch(batch: pa.RecordBatch, spelled: Mapping[str, str], target: Target) ->
     arrays = []
     for field in target.schema:
         if field.name not in spelled:
-            arrays.append(target.constant(field, batch.num_rows))
+            arrays.append(pa.repeat(to_array([target.absent(field)], field.type)[0], batch.num_rows))
             continue
         column = batch.column(spelled[field.name])
-        if column.null_count and field.name in target.defaults:
-            raise ValueError("a NULL and an absent field look the same here, and differ for a default")
+        if column.null_count and (field.name in target.defaults or not field.nullable):
+            raise ValueError("a NULL and an absent field look the same here, and differ for Python's reader")
         arrays.append(column if column.type == field.type else parse_text(column, field.type))
-        check_not_null(field, arrays[-1])
     return with_op(pa.RecordBatch.from_arrays(arrays, schema=target.schema), INSERT)
 
 
-def _records(data: bytes, settings: Mapping[str, Any], target: Target) -> Iterator[Record]:
+def _records(data: bytes, settings: Mapping[str, Any], target: Target) -> Iterator[list[Record] | Problem]:
+    """What each element of the text asks for, or what is wrong with it."""
     exact = any(_has_decimal(field.type) for field in target.schema)
     decoder = json.JSONDecoder(parse_float=decimal.Decimal if exact else None)
-    for line, value in _values(data, decoder, multiple=settings["lines"] == "multiple"):
-        items = value if settings["array"] else [value]
-        if not isinstance(items, list):
-            raise BadRecordError(line, f"expected an array of records, found {_kind(value)}")
-        for item in items:
-            yield from _unwrapped(line, item, settings["update_format"])
+    values = _spanning_values if settings["lines"] == "multiple" else _line_values
+    for found in values(data, decoder):
+        if isinstance(found, Problem):
+            yield found
+            continue
+        line, value = found
+        if not settings["array"]:
+            yield _unwrapped(line, None, value, settings["update_format"])
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield _unwrapped(line, index, item, settings["update_format"])
+        else:
+            yield Problem(line, None, f"expected an array of records, found {_kind(value)}", _dumped(value))
 
 
 def _has_decimal(kind: pa.DataType) -> bool:
@@ -120,17 +177,29 @@ def _has_decimal(kind: pa.DataType) -> bool:
     return bool(pt.is_decimal(kind))
 
 
-def _values(data: bytes, decoder: json.JSONDecoder, *, multiple: bool) -> Iterator[tuple[int, Any]]:
-    """The values and the lines they start on."""
-    if not multiple:
-        for line, raw in enumerate(data.split(b"\n")):
-            if raw.strip():
-                yield line, _decoded(raw, line, decoder)
-        return
+def _line_values(data: bytes, decoder: json.JSONDecoder) -> Iterator[tuple[int, Any] | Problem]:
+    """The values and the lines they stand on."""
+    for line, raw in enumerate(data.split(b"\n")):
+        if raw.strip():
+            try:
+                value = _decoded(raw, decoder)
+            except UnfitError as error:
+                yield Problem(line, None, str(error), raw.decode(errors="replace").rstrip("\r"))
+            else:
+                yield line, value
+
+
+def _spanning_values(data: bytes, decoder: json.JSONDecoder) -> Iterator[tuple[int, Any] | Problem]:
+    """The values and the lines they start on.
+
+    What follows a value that is not JSON is lost with it: nobody can tell where the next one starts.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise BadRecordError(data.count(b"\n", 0, error.start), f"is not UTF-8: {error.reason}") from error
+        line = data.count(b"\n", 0, error.start)
+        yield Problem(line, None, f"is not UTF-8: {error.reason}", data.decode(errors="replace"))
+        return
     position = line = 0
     while True:
         start = position
@@ -141,47 +210,67 @@ def _values(data: bytes, decoder: json.JSONDecoder, *, multiple: bool) -> Iterat
             return
         try:
             value, end = decoder.raw_decode(text, position)
-        except json.JSONDecodeError as error:
-            raise BadRecordError(error.lineno - 1, f"is not JSON: {error.msg}") from error
+        except _NOT_JSON as error:
+            at = error.lineno - 1 if isinstance(error, json.JSONDecodeError) else line
+            yield Problem(at, None, f"is not JSON: {_message(error)}", text[position:])
+            return
         yield line, value
         line += text.count("\n", position, end)
         position = end
 
 
-def _decoded(raw: bytes, line: int, decoder: json.JSONDecoder) -> Any:
+_NOT_JSON = (ValueError, RecursionError, decimal.InvalidOperation)
+"""What the decoder raises: also for numbers with too many digits, and for lists in lists in lists."""
+
+
+def _message(error: Exception) -> str:
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error) or type(error).__name__
+
+
+def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
     try:
         return decoder.decode(raw.decode())
     except UnicodeDecodeError as error:
-        raise BadRecordError(line, f"is not UTF-8: {error.reason}") from error
+        raise UnfitError(f"is not UTF-8: {error.reason}") from error
     except json.JSONDecodeError as error:
-        raise BadRecordError(line, f"is not JSON: {error.msg} at column {error.colno}") from error
+        raise UnfitError(f"is not JSON: {error.msg} at column {error.colno}") from error
+    except _NOT_JSON as error:
+        raise UnfitError(f"is not JSON: {_message(error)}") from error
 
 
-def _unwrapped(line: int, item: Any, update_format: str) -> Iterator[Record]:
+def _unwrapped(line: int, element: int | None, item: Any, update_format: str) -> list[Record] | Problem:
+    try:
+        return [Record(line, element, op, fields, item) for op, fields in _changes(item, update_format)]
+    except UnfitError as error:
+        return Problem(line, element, str(error), _dumped(item))
+
+
+def _changes(item: Any, update_format: str) -> list[tuple[int, Mapping[str, Any]]]:
     if update_format == "raw":
-        yield Record(line, INSERT, _fields(line, item))
-    elif update_format == "insert_delete":
+        return [(INSERT, _fields(item))]
+    if update_format == "insert_delete":
         if not isinstance(item, dict) or not item or not item.keys() <= {"insert", "delete"}:
-            raise BadRecordError(
-                line, f'expected {{"insert": {{...}}}} or {{"delete": {{...}}}}, found {_kind(item)}'
-            )
-        for verb, fields in item.items():
-            yield Record(line, INSERT if verb == "insert" else DELETE, _fields(line, fields))
-    else:
-        weight = item.get("weight") if isinstance(item, dict) else None
-        if type(weight) is not int or abs(weight) > _MAX_WEIGHT or "data" not in item:
-            raise BadRecordError(line, f'expected {{"weight": n, "data": {{...}}}}, found {_kind(item)}')
-        record = Record(line, INSERT if weight > 0 else DELETE, _fields(line, item["data"]))
-        yield from [record] * abs(weight)
+            raise UnfitError(f'expected {{"insert": {{...}}}} or {{"delete": {{...}}}}, found {_kind(item)}')
+        return [(INSERT if verb == "insert" else DELETE, _fields(value)) for verb, value in item.items()]
+    weight = item.get("weight") if isinstance(item, dict) else None
+    if type(weight) is not int or abs(weight) > _MAX_WEIGHT or "data" not in item:
+        raise UnfitError(f'expected {{"weight": n, "data": {{...}}}}, found {_kind(item)}')
+    return [(INSERT if weight > 0 else DELETE, _fields(item["data"]))] * abs(weight)
 
 
-def _fields(line: int, value: Any) -> Mapping[str, Any]:
+def _fields(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise BadRecordError(line, f"expected an object with the columns of the row, found {_kind(value)}")
+        raise UnfitError(f"expected an object with the columns of the row, found {_kind(value)}")
+    if "".join(value).islower():
+        return value
     fields = {name.lower(): item for name, item in value.items()}
     if len(fields) != len(value):
-        raise BadRecordError(line, "has two fields whose names differ only in the case of letters")
+        raise UnfitError("has two fields whose names differ only in the case of letters")
     return fields
+
+
+def _dumped(item: Any) -> str:
+    return json.dumps(item, ensure_ascii=False, default=str)
 
 
 def _kind(value: Any) -> str:

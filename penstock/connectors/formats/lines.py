@@ -11,11 +11,11 @@ _GROW = 1 << 20
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes `start` to `end` of a file, and about how many records they hold."""
+    """Bytes `start` to `end` of a file, and how many lines they hold: about as many as records."""
 
     start: int
     end: int
-    records: int
+    lines: int
 
 
 def next_range(file: BinaryIO, start: int, want: int, *, quotes: bool, whole: bool) -> Range | None:

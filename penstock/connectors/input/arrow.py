@@ -1,16 +1,22 @@
-"""Splits of Arrow IPC files that hold a table's columns and `_op`: the rows given to insert and delete."""
+"""Splits of Arrow data that holds a table's columns and `_op`: the rows given to insert and delete.
+
+Many rows are a file of their own. Few are a stream within another file, or are inside the split itself.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.interface import MAX_BATCH_ROWS, OP_COLUMN, Split
+from penstock.connectors.interface import MAX_BATCH_ROWS, OP_COLUMN, Reject, Split, in_batches
 from penstock.errors import ConnectorError
 
 SOURCE = "arrow"
+STREAM_SOURCE = "arrow_stream"
+INLINE_SOURCE = "inline"
 
 
 def arrow_splits(path: str, rows: int, *, split_rows: int = MAX_BATCH_ROWS) -> list[Split]:
@@ -26,7 +32,7 @@ def arrow_splits(path: str, rows: int, *, split_rows: int = MAX_BATCH_ROWS) -> l
 
 
 def read_arrow(
-    payload: Mapping[str, Any], schema: pa.Schema, _defaults: Mapping[str, Any]
+    payload: Mapping[str, Any], schema: pa.Schema, _defaults: Mapping[str, Any], _reject: Reject
 ) -> Iterator[pa.RecordBatch]:
     """Rows `start` to `start + rows` of the file, memory-mapped, so that a split costs only its own rows."""
     path = payload["path"]
@@ -46,3 +52,40 @@ def read_arrow(
     except (OSError, pa.ArrowException, KeyError) as error:
         raise ConnectorError(f"cannot read rows {start} to {end} of {path}: {error}") from error
     raise ConnectorError(f"{path} has {seen} rows, and rows {start} to {end} were expected")
+
+
+def stream_split(path: str, offset: int, size: int, rows: int) -> Split:
+    """The split of an Arrow stream that is a part of a file."""
+    return Split(STREAM_SOURCE, {"path": path, "offset": offset, "size": size}, rows)
+
+
+def read_stream(
+    payload: Mapping[str, Any], schema: pa.Schema, _defaults: Mapping[str, Any], _reject: Reject
+) -> Iterator[pa.RecordBatch]:
+    path, offset, size = payload["path"], payload["offset"], payload["size"]
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            yield from _in_stream(file.read(size), schema)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise ConnectorError(f"cannot read {size} bytes at offset {offset} of {path}: {error}") from error
+
+
+def inline_split(rows: pa.Table) -> Split:
+    """A split that holds its rows itself: for a few small ones."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data = base64.b64encode(sink.getvalue()).decode()
+    return Split(INLINE_SOURCE, {"data": data}, rows.num_rows)
+
+
+def read_inline(
+    payload: Mapping[str, Any], schema: pa.Schema, _defaults: Mapping[str, Any], _reject: Reject
+) -> Iterator[pa.RecordBatch]:
+    yield from _in_stream(base64.b64decode(payload["data"]), schema)
+
+
+def _in_stream(data: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_stream(data) as stream:
+        yield from in_batches(stream.read_all().select([*schema.names, OP_COLUMN]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,19 @@ ALL = 1 << 64
 """Number of 64-bit words."""
 
 
-def stream(seed: int, plan: int, path: str) -> np.uint64:
-    """The key of the stream of random words of one field."""
-    digest = hashlib.blake2b(f"{seed}/{plan}/{path}".encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(digest, "little"))
+@dataclass(frozen=True)
+class Origin:
+    """What the random streams of all fields of one plan have in common."""
+
+    seed: int
+    table: str
+    plan: int
+
+    def stream(self, path: str) -> np.uint64:
+        """The key of the stream of random words of one field."""
+        content = f"{self.seed}/{self.table.lower()}/{self.plan}/{path}"
+        digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
+        return np.uint64(int.from_bytes(digest, "little"))
 
 
 def words(key: np.uint64, index: Words) -> Words:
@@ -46,12 +56,22 @@ def below(random: Words, limit: int) -> Words:
     if limit == ALL:
         return random
     n = np.uint64(limit)
+    if limit <= _LOW_32:
+        short: Words = ((random >> _32) * n + (((random & _LOW_32) * n) >> _32)) >> _32
+        return short
     n_high, n_low = n >> _32, n & _LOW_32
     high, low = random >> _32, random & _LOW_32
     cross = high * n_low + ((low * n_low) >> _32)
     cross_2 = low * n_high + (cross & _LOW_32)
     product: Words = high * n_high + (cross >> _32) + (cross_2 >> _32)
     return product
+
+
+def wide_below(high: Words, low: Words, limit: int) -> npt.NDArray[np.object_]:
+    """The same for a `limit` above 64 bits, from two words each; Python's integers in an array."""
+    random = (high.astype(object) << 64) | low.astype(object)
+    chosen: npt.NDArray[np.object_] = (random * limit) >> 128
+    return chosen
 
 
 def unit(random: Words) -> Floats:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import decimal
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,31 +11,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.connectors.input.datagen.chance import ALL, Floats, Words, below, stream, unit, words, zipf
-from penstock.connectors.input.datagen.domain import (
-    counting,
-    decimal_array,
-    first_of_each,
-    temporal,
-    whole_domain,
-)
+from penstock.connectors.input.datagen.chance import Origin, Words, below, words
+from penstock.connectors.input.datagen.domain import Domain, first_of_each
+from penstock.connectors.input.datagen.field import Field, Generate
+from penstock.connectors.input.datagen.numeric import decimals, floats, whole, whole_numbers
 from penstock.connectors.input.datagen.settings import NUMERIC, FieldSettings
 from penstock.connectors.input.datagen.text import Repeats, random_bytes, text_strategy
 from penstock.connectors.interface import INSERT, with_op
-from penstock.connectors.misfit import BadValueError, sql_name
+from penstock.connectors.misfit import BadValueError, is_variant
 from penstock.connectors.values import to_array
 from penstock.errors import ConnectorError
 
-Generate = Callable[[Words], pa.Array]
 Batch = Callable[[Words], pa.RecordBatch]
 
 _STRING_LENGTHS = (0, 25)
 _ELEMENTS = (0, 5)
 
 
-def plan_generator(config: Mapping[str, Any], schema: pa.Schema, seed: int, plan: int, where: str) -> Batch:
+def plan_generator(config: Mapping[str, Any], schema: pa.Schema, origin: Origin, where: str) -> Batch:
     """The generator of one plan: row indices to a batch of the table's columns and `_op`."""
-    columns = _fields(where, config, list(schema), "", seed, plan)
+    columns = _fields(where, config, list(schema), "", origin)
 
     def make(rows: Words) -> pa.RecordBatch:
         arrays = [column(rows) for column in columns]
@@ -47,7 +40,7 @@ def plan_generator(config: Mapping[str, Any], schema: pa.Schema, seed: int, plan
 
 
 def _fields(
-    where: str, config: Mapping[str, Any], fields: list[pa.Field], path: str, seed: int, plan: int
+    where: str, config: Mapping[str, Any], fields: list[pa.Field], path: str, origin: Origin
 ) -> list[Generate]:
     """Generators of the columns of a table or the fields of a struct; those without settings count up."""
     declared = {field.name.lower(): field.name for field in fields}
@@ -59,256 +52,178 @@ def _fields(
                 f"did you mean '{declared[near[0]]}'?" if near else f"known: {', '.join(declared.values())}"
             )
             raise ConnectorError(f"{where}: no column '{name}'; {hint}")
+        if name.lower() in given:
+            raise ConnectorError(f"{where}: expected each column once, found '{name}' in two spellings")
         given[name.lower()] = settings
     return [
-        _Field(
-            FieldSettings.of(f"{where}.{field.name}", given.get(field.name.lower(), {})),
-            field,
-            f"{path}.{field.name.lower()}",
-            seed,
-            plan,
-        ).generator()
+        _generator(
+            Field(
+                FieldSettings.of(f"{where}.{field.name}", given.get(field.name.lower(), {})),
+                field,
+                f"{path}.{field.name.lower()}",
+                origin,
+            )
+        )
         for field in fields
     ]
 
 
-@dataclass(frozen=True)
-class _Field:
-    """One field to generate: its settings, its type, and the path that its random streams derive from."""
+def _generator(field: Field) -> Generate:
+    """With NULLs mixed in as the settings say."""
+    _refuse_useless(field)
+    percentage = field.settings.null_percentage
+    if percentage and not field.column.nullable:
+        raise field.error("null_percentage", "0, because the column is NOT NULL", percentage)
+    values = _values(field)
+    if not percentage:
+        return values
+    key = field.key("null")
+    return lambda rows: _with_nulls(
+        values(rows), pa.array(below(words(key, rows), 100) < np.uint64(percentage))
+    )
 
-    settings: FieldSettings
-    field: pa.Field
-    path: str
-    seed: int
-    plan: int
 
-    @property
-    def kind(self) -> pa.DataType:
-        return self.field.type
+def _with_nulls(values: pa.Array, null: pa.Array) -> pa.Array:
+    """A struct that is NULL keeps what is inside, which may be NOT NULL."""
+    if not pt.is_struct(values.type):
+        return pc.if_else(null, pa.scalar(None, values.type), values)
+    fields = [values.type.field(index) for index in range(values.type.num_fields)]
+    children = [values.field(index) for index in range(len(fields))]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=pc.or_(null, values.is_null()))
 
-    def generator(self) -> Generate:
-        """With NULLs mixed in as the settings say."""
-        percentage = self.settings.null_percentage
-        if self.settings.values == []:
-            percentage = 100
-        if percentage and not self.field.nullable:
-            raise self.error("null_percentage", "the column is NOT NULL", percentage)
-        values = self._values()
-        if not percentage:
-            return values
-        key = self.key("null")
 
-        def make(rows: Words) -> pa.Array:
-            keep = pa.array(below(words(key, rows), 100) >= np.uint64(percentage))
-            return pc.if_else(keep, values(rows), pa.scalar(None, self.kind))
+def _refuse_useless(field: Field) -> None:
+    """Settings of what is inside a value, where nothing is inside."""
+    kind = field.kind
+    inside = ["value"] if pt.is_list(kind) else []
+    if pt.is_map(kind):
+        inside = ["key", "value"]
+    if pt.is_struct(kind) and not is_variant(kind):
+        inside = ["fields"]
+    for name in ("fields", "key", "value"):
+        if name not in inside and (found := field.settings.nested(name)):
+            raise field.error(name, f"no such setting for {field.type_name}", found)
 
-        return make
 
-    def key(self, purpose: str) -> np.uint64:
-        return stream(self.seed, self.plan, f"{self.path}/{purpose}")
+def _values(field: Field) -> Generate:
+    kind = field.kind
+    if field.settings.values is not None:
+        return _from_list(field, field.settings.values)
+    if is_variant(kind):
+        return _variants(field)
+    if field.settings.strategy not in NUMERIC:
+        return _text(field)
+    for fits, generator in _BY_TYPE:
+        if fits(kind):
+            return generator(field)
+    return whole_numbers(field)
 
-    def error(self, setting: str, expected: str, found: Any) -> ConnectorError:
-        return ConnectorError(f"{self.settings.path}.{setting}: {expected}, found {found!r}")
 
-    def nested(self, name: str, config: Any, field: pa.Field) -> Generate:
-        settings = FieldSettings.of(f"{self.settings.path}.{name}", config)
-        return _Field(settings, field, f"{self.path}.{name}", self.seed, self.plan).generator()
+def _from_list(field: Field, choices: list[Any]) -> Generate:
+    if (None in choices or not choices) and not field.column.nullable:
+        raise field.error("values", "values, because the column is NOT NULL", choices)
+    values = pa.concat_arrays([_choice(field, choice) for choice in choices or [None]])
+    pick = field.pick(len(values))
+    return lambda rows: values.take(pa.array(pick(rows)))
 
-    def _values(self) -> Generate:
-        if self.settings.values is not None:
-            return self._from_list(self.settings.values)
-        if self.settings.strategy not in NUMERIC:
-            return self._text_strategy()
-        if pt.is_string(self.kind) or pt.is_binary(self.kind):
-            return self._text_or_bytes()
-        if pt.is_boolean(self.kind):
-            pick = self.pick(2)
-            return lambda rows: pa.array(pick(rows) == np.uint64(1))
-        if pt.is_floating(self.kind):
-            return self._floats()
-        if pt.is_decimal(self.kind):
-            return self._decimals()
-        if pt.is_map(self.kind):
-            return self._maps()
-        if pt.is_list(self.kind):
-            return self._lists()
-        if pt.is_struct(self.kind):
-            return self._structs()
-        if pt.is_null(self.kind):
-            return lambda rows: pa.nulls(len(rows))
-        return self._whole_numbers()
 
-    def pick(self, limit: int, purpose: str = "value") -> Callable[[Words], Words]:
-        """Row indices to numbers from 0 to `limit - 1`, by the field's strategy."""
-        key, strategy = self.key(purpose), self.settings.strategy
-        if strategy == "increment":
-            return lambda rows: rows % np.uint64(limit)
-        if strategy == "zipf":
-            ranks = zipf(limit, self.settings.exponent)
-            return lambda rows: ranks(words(key, rows))
-        return lambda rows: below(words(key, rows), limit)
+def _choice(field: Field, value: Any) -> pa.Array:
+    """One of `values`. Dates, timestamps and intervals may be numbers, as in `range`."""
+    if pt.is_temporal(field.kind) and (
+        type(value) is int or (pt.is_duration(field.kind) and value is not None)
+    ):
+        domain = Domain.of(field.kind)
+        return domain.array(np.array([whole(field, domain, "values", value)], dtype=np.int64), field.kind)
+    try:
+        return to_array([value], field.kind, text=True)
+    except BadValueError as bad:
+        raise ConnectorError(f"{field.settings.path}.values: {bad.value!r} {bad.reason}") from bad
 
-    def _from_list(self, choices: list[Any]) -> Generate:
-        try:
-            values = to_array(choices, self.kind, text=True)
-        except BadValueError as bad:
-            raise ConnectorError(f"{self.settings.path}.values: {bad.value!r} {bad.reason}") from bad
-        if not choices:
-            return lambda rows: pa.nulls(len(rows), self.kind)
-        pick = self.pick(len(choices))
-        return lambda rows: values.take(pa.array(pick(rows)))
 
-    def counts(self, default: tuple[int, int]) -> tuple[int, int]:
-        """`range` as a length or number of elements."""
-        low, high = self.settings.range or default
-        if type(low) is not int or type(high) is not int or not 0 <= low < high:
-            raise self.error("range", "expected two integers [a, b) with 0 <= a < b", [low, high])
-        return low, high
+def _text(field: Field) -> Generate:
+    name = field.settings.strategy
+    if not pt.is_string(field.kind):
+        expected = f"{', '.join(NUMERIC)} for {field.type_name}; the others make text"
+        raise ConnectorError(f"{field.settings.path}.strategy: expected {expected}, found {name!r}")
+    bounds = field.counts((1, 2)) if field.settings.range else None
+    return text_strategy(name, field.origin, field.path, bounds)
 
-    def _text_strategy(self) -> Generate:
-        name = self.settings.strategy
-        if not pt.is_string(self.kind):
-            raise self.error("strategy", f"makes text, and the column is {sql_name(self.kind)}", name)
-        bounds = self.counts((1, 2)) if self.settings.range else None
-        return text_strategy(name, self.seed, self.plan, self.path, bounds)
 
-    def _text_or_bytes(self) -> Generate:
-        if self.settings.strategy == "increment":
-            return lambda rows: pa.array(rows).cast(pa.string()).cast(self.kind)
-        low, high = self.counts(_STRING_LENGTHS)
-        lengths, key = self.pick(high - low, "length"), self.key("text")
-        return lambda rows: random_bytes(rows, lengths(rows) + np.uint64(low), high, key, self.kind)
+def _variants(field: Field) -> Generate:
+    """Integers, or the text of a text strategy, one after the other: Spark has the encoder, not we."""
+    inner = pa.int64() if field.settings.strategy in NUMERIC else pa.string()
+    values = _values(Field(field.settings, pa.field("", inner), field.path, field.origin))
+    return lambda rows: to_array(values(rows).to_pylist(), field.kind)
 
-    def _whole_numbers(self) -> Generate:
-        """Integers, and everything that is a count of days or milliseconds."""
-        default, unit_size, store = whole_domain(self.kind)
-        bounds = self.bounds(self._whole)
-        low, high = bounds or default
-        if bounds is None and pt.is_integer(self.kind) and self.settings.strategy == "increment":
-            low = 0  # count from 0, not from the smallest number of the type
-        largest = 2 ** (store.bit_width - 1) // unit_size
-        first, offset = self._offsets(low, high, 1, largest)
 
-        def make(rows: Words) -> pa.Array:
-            numbers = (offset(rows) + np.int64(first)) * np.int64(unit_size)
-            return pa.array(numbers.astype(store.to_pandas_dtype())).cast(self.kind)
+def _strings(field: Field) -> Generate:
+    """STRING and BINARY."""
+    if field.counts_up:
+        return lambda rows: pa.array(rows).cast(pa.string()).cast(field.kind)
+    low, high = field.counts(_STRING_LENGTHS)
+    lengths, key = field.pick(high - low, "length"), field.key("text")
+    return lambda rows: random_bytes(rows, lengths(rows) + np.uint64(low), high, key, field.kind)
 
-        return make
 
-    def _offsets(
-        self, low: int, high: int, unscaled: int, largest: int
-    ) -> tuple[int, Callable[[Words], Any]]:
-        """The first number, and how far each row is from it: counted in steps, or picked and multiplied.
+def _booleans(field: Field) -> Generate:
+    pick = field.pick(2)
+    return lambda rows: pa.array(pick(rows) == np.uint64(1))
 
-        `unscaled` is what 1 is written as: 1 for integers, 100 for DECIMAL(p, 2).
-        """
-        scale = self.settings.scale
-        if self.settings.strategy == "increment":
-            return low, counting(round(scale * unscaled), high - low)
-        if not isinstance(scale, int):
-            raise self.error("scale", "expected an integer", scale)
-        if any(not -largest <= number * scale < largest for number in (low, high - 1)):
-            raise self.error("range", f"exceeds {sql_name(self.kind)} after scaling", self.settings.range)
-        picked = self.pick(high - low)
-        return low * scale, lambda rows: picked(rows).astype(np.int64) * np.int64(scale)
 
-    def bounds(self, parse: Callable[[Any], int]) -> tuple[int, int] | None:
-        if self.settings.range is None:
-            return None
-        low, high = (parse(bound) for bound in self.settings.range)
-        if not low < high:
-            raise self.error("range", "expected [a, b) with a < b", list(self.settings.range))
-        if not self.settings.strategy == "increment" and high - low > ALL:
-            raise self.error("range", "expected less than 2^64 values", list(self.settings.range))
-        return low, high
+def _inside(field: Field, name: str, column: pa.Field) -> Generate:
+    settings = FieldSettings.of(f"{field.settings.path}.{name}", field.settings.nested(name))
+    return _generator(Field(settings, column, f"{field.path}.{name}", field.origin))
 
-    def _whole(self, bound: Any) -> int:
-        """A bound of `range`: an integer, or text for dates and times."""
-        try:
-            number = bound if type(bound) is int else temporal(bound, self.kind)
-        except (ValueError, TypeError) as error:
-            raise self.error("range", f"expected bounds for {sql_name(self.kind)}", bound) from error
-        _, unit_size, store = whole_domain(self.kind)
-        if abs(number * unit_size) > 2 ** (store.bit_width - 1):
-            raise self.error("range", f"is out of range for {sql_name(self.kind)}", bound)
-        return number
 
-    def _decimals(self) -> Generate:
-        """Uniform over every number the scale can write; counting goes in whole units."""
-        unscaled = 10**self.kind.scale
-        limit = 10 ** min(self.kind.precision, 18)
+def _lists(field: Field) -> Generate:
+    low, high = field.counts(_ELEMENTS)
+    counts = field.pick(high - low, "count")
+    element = _inside(field, "value", field.kind.value_field)
 
-        def parse(bound: Any) -> int:
-            if type(bound) not in (int, float):
-                raise self.error("range", "expected two numbers", bound)
-            number = int(decimal.Decimal(repr(bound)) * unscaled)
-            if abs(number) > limit:
-                raise self.error("range", f"expected at most {min(self.kind.precision, 18)} digits", bound)
-            return number
+    def make(rows: Words) -> pa.Array:
+        repeats = Repeats.of(rows, counts(rows) + np.uint64(low), high)
+        return pa.ListArray.from_arrays(repeats.offsets, element(repeats.index), type=field.kind)
 
-        bounds = self.bounds(parse)
-        low, high = bounds or (-limit + 1, limit)
-        if bounds is None and self.settings.strategy == "increment":
-            low = 0
-        first, offset = self._offsets(low, high, unscaled, limit)
-        return lambda rows: decimal_array(offset(rows) + np.int64(first), self.kind)
+    return make
 
-    def _floats(self) -> Generate:
-        store = self.kind.to_pandas_dtype()
-        largest = float(np.finfo(store).max)
-        given = self.settings.range
-        if given is not None and (not all(type(b) in (int, float) for b in given) or not given[0] < given[1]):
-            raise self.error("range", "expected two numbers [a, b) with a < b", list(given))
-        low, high = (float(given[0]), float(given[1])) if given else (-largest, largest)
-        scale, strategy, key = self.settings.scale, self.settings.strategy, self.key("value")
-        start, size = (low, high - low) if given else (0.0, largest)
-        ranks = self.pick(max(int(min(size, 2.0**53)), 1))
 
-        def numbers(rows: Words) -> Floats:
-            if strategy == "increment":
-                return start + np.fmod(rows.astype(np.float64) * scale, size)
-            if strategy == "zipf":
-                return (ranks(rows).astype(np.float64) + start) * scale
-            part = unit(words(key, rows))
-            return (low * (1.0 - part) + high * part) * scale
+def _maps(field: Field) -> Generate:
+    """A key that comes up twice in a row's map is kept once."""
+    low, high = field.counts(_ELEMENTS)
+    counts = field.pick(high - low, "count")
+    key_maker = _inside(field, "key", field.kind.key_field)
+    item_maker = _inside(field, "value", field.kind.item_field)
 
-        return lambda rows: pa.array(numbers(rows).astype(store))
+    def make(rows: Words) -> pa.Array:
+        sizes = counts(rows) + np.uint64(low)
+        repeats = Repeats.of(rows, sizes, high)
+        keys = key_maker(repeats.index)
+        owner = np.repeat(np.arange(len(rows)), sizes.astype(np.int64))
+        kept = first_of_each(owner, keys)
+        ends = np.cumsum(np.bincount(owner[kept], minlength=len(rows)))
+        offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+        chosen = pa.array(kept)
+        return pa.MapArray.from_arrays(
+            offsets, keys.take(chosen), item_maker(repeats.index).take(chosen), type=field.kind
+        )
 
-    def _lists(self) -> Generate:
-        low, high = self.counts(_ELEMENTS)
-        counts = self.pick(high - low, "count")
-        element = self.nested("value", self.settings.value, self.kind.value_field)
+    return make
 
-        def make(rows: Words) -> pa.Array:
-            repeats = Repeats.of(rows, counts(rows) + np.uint64(low), high)
-            return pa.ListArray.from_arrays(repeats.offsets, element(repeats.index), type=self.kind)
 
-        return make
+def _structs(field: Field) -> Generate:
+    fields = [field.kind.field(index) for index in range(field.kind.num_fields)]
+    where = f"{field.settings.path}.fields"
+    makers = _fields(where, field.settings.fields, fields, field.path, field.origin)
+    return lambda rows: pa.StructArray.from_arrays([maker(rows) for maker in makers], fields=fields)
 
-    def _maps(self) -> Generate:
-        """A key that comes up twice in a row's map is kept once."""
-        low, high = self.counts(_ELEMENTS)
-        counts = self.pick(high - low, "count")
-        key_maker = self.nested("key", self.settings.key, self.kind.key_field)
-        item_maker = self.nested("value", self.settings.value, self.kind.item_field)
 
-        def make(rows: Words) -> pa.Array:
-            sizes = counts(rows) + np.uint64(low)
-            repeats = Repeats.of(rows, sizes, high)
-            keys = key_maker(repeats.index)
-            owner = np.repeat(np.arange(len(rows)), sizes.astype(np.int64))
-            kept = first_of_each(owner, keys)
-            ends = np.cumsum(np.bincount(owner[kept], minlength=len(rows)))
-            offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
-            chosen = pa.array(kept)
-            return pa.MapArray.from_arrays(
-                offsets, keys.take(chosen), item_maker(repeats.index).take(chosen), type=self.kind
-            )
-
-        return make
-
-    def _structs(self) -> Generate:
-        fields = [self.kind.field(index) for index in range(self.kind.num_fields)]
-        where = f"{self.settings.path}.fields"
-        makers = _fields(where, self.settings.fields, fields, self.path, self.seed, self.plan)
-        return lambda rows: pa.StructArray.from_arrays([maker(rows) for maker in makers], fields=fields)
+_BY_TYPE: list[tuple[Callable[[pa.DataType], bool], Callable[[Field], Generate]]] = [
+    (pt.is_string, _strings),
+    (pt.is_binary, _strings),
+    (pt.is_boolean, _booleans),
+    (pt.is_floating, floats),
+    (pt.is_decimal, decimals),
+    (pt.is_map, _maps),
+    (pt.is_list, _lists),
+    (pt.is_struct, _structs),
+]

@@ -5,19 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.input.datagen.chance import Words, below, stream, words
-from penstock.connectors.input.datagen.words import LISTS, TEMPLATES
+from penstock.connectors.input.datagen.chance import Origin, Words, below, words
+from penstock.connectors.input.datagen.words import CHECK_DIGITS, LISTS, LOWER, TEMPLATES
 
 Text = Callable[[Words], pa.Array]
 
-_PART = re.compile(r"\{(\w+)\}|([#^%])|([^{#^%]+)")
+Bytes = npt.NDArray[np.uint8]
 
-_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
+_PART = re.compile(r"\{(\w+)\}|([^{]+)")
+
+
+def _ascii(characters: str) -> Bytes:
+    return np.frombuffer(characters.encode("ascii"), dtype=np.uint8)
+
+
+_SYMBOLS = {
+    ord("#"): _ascii("0123456789"),
+    ord("^"): _ascii("123456789"),
+    ord("%"): _ascii("0123456789abcdef"),
+}
+
+_ALPHABET = _ascii("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+_MAX_ITEMS = 1 << 24
+"""Most characters, words or elements of one column in one batch: memory stays small, and offsets fit."""
+
+
+class TooMuchError(Exception):
+    """The rows of a batch repeat something more often than a batch can hold."""
 
 
 @dataclass(frozen=True)
@@ -30,42 +52,57 @@ class Repeats:
     @classmethod
     def of(cls, rows: Words, counts: Words, limit: int) -> Repeats:
         """`limit` is above every count, so no two rows share the index of an item."""
-        ends = np.cumsum(counts, dtype=np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), ends])
-        position = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(
-            offsets[:-1], counts.astype(np.int64)
-        )
-        index = np.repeat(rows * np.uint64(max(limit, 1)), counts.astype(np.int64)) + position.astype(
-            np.uint64
-        )
+        sizes = counts.astype(np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        total = int(offsets[-1])
+        if total > _MAX_ITEMS:
+            raise TooMuchError(f"{total} items in {len(rows)} rows, expected at most {_MAX_ITEMS}")
+        first = rows * np.uint64(max(limit, 1)) - offsets[:-1].astype(np.uint64)
+        index = np.repeat(first, sizes) + np.arange(total, dtype=np.uint64)
         return cls(index, pa.array(offsets.astype(np.int32)))
 
 
-def text_strategy(name: str, seed: int, plan: int, path: str, bounds: tuple[int, int] | None) -> Text:
+def text_strategy(name: str, origin: Origin, path: str, bounds: tuple[int, int] | None) -> Text:
     """The generator of one text strategy; `bounds` is how often the repeated ones repeat."""
+    if name == "password":
+        return _password(bounds or (8, 16), origin, path)
     if name == "words":
-        return _joined(text_strategy("word", seed, plan, path, None), bounds or (2, 6), " ", seed, plan, path)
+        return _joined(text_strategy("word", origin, path, None), bounds or (2, 6), " ", origin, path)
     if name == "sentence":
-        line = _joined(
-            text_strategy("word", seed, plan, path, None), bounds or (4, 12), " ", seed, plan, path
-        )
-        return lambda rows: pc.binary_join_element_wise(pc.utf8_capitalize(line(rows)), "", ".")
+        line = _joined(text_strategy("word", origin, path, None), bounds or (4, 12), " ", origin, path)
+        return lambda rows: _sentence(line(rows))
     if name in ("sentences", "paragraph"):
-        sentence = text_strategy("sentence", seed, plan, path + "/sentence", None)
-        return _joined(sentence, bounds or (2, 5), " ", seed, plan, path)
+        sentence = text_strategy("sentence", origin, path + "/sentence", None)
+        return _joined(sentence, bounds or (2, 5), " ", origin, path)
     if name == "paragraphs":
-        paragraph = text_strategy("paragraph", seed, plan, path + "/paragraph", None)
-        return _joined(paragraph, bounds or (2, 4), "\n", seed, plan, path)
-    return _template(TEMPLATES.get(name, f"{{{name}}}"), seed, plan, path)
+        paragraph = text_strategy("paragraph", origin, path + "/paragraph", None)
+        return _joined(paragraph, bounds or (2, 4), "\n", origin, path)
+    if name == "ip":
+        return _either(
+            text_strategy("ipv4", origin, path, None), text_strategy("ipv6", origin, path, None), origin, path
+        )
+    if name in CHECK_DIGITS:
+        return _layout(TEMPLATES[name], origin, path, CHECK_DIGITS[name])
+    made = _template(TEMPLATES.get(name, f"{{{name}}}"), origin, path)
+    return (lambda rows: pc.ascii_lower(made(rows))) if name in LOWER else made
 
 
-def _template(template: str, seed: int, plan: int, path: str) -> Text:
+def _sentence(line: pa.Array) -> pa.Array:
+    """With a capital letter and a full stop; nothing stays nothing."""
+    ended = pc.binary_join_element_wise(pc.utf8_capitalize(line), "", ".")
+    return pc.if_else(pc.equal(line, ""), line, ended)
+
+
+def _template(template: str, origin: Origin, path: str) -> Text:
     parts: list[Text | str] = []
-    for number, (name, symbol, literal) in enumerate(_PART.findall(template)):
-        if literal:
-            parts.append(literal)
+    for number, (name, layout) in enumerate(_PART.findall(template)):
+        place = f"{path}/{number}"
+        if name:
+            parts.append(_picked(LISTS[name], origin.stream(place)))
+        elif _SYMBOLS.keys() & set(layout.encode()):
+            parts.append(_layout(layout, origin, place))
         else:
-            parts.append(_picked(LISTS[name or symbol], stream(seed, plan, f"{path}/{number}")))
+            parts.append(layout)
 
     def make(rows: Words) -> pa.Array:
         made = [part if isinstance(part, str) else part(rows) for part in parts]
@@ -79,9 +116,37 @@ def _picked(choices: list[str], key: np.uint64) -> Text:
     return lambda rows: values.take(pa.array(below(words(key, rows), len(choices))))
 
 
-def _joined(element: Text, bounds: tuple[int, int], separator: str, seed: int, plan: int, path: str) -> Text:
+def _layout(layout: str, origin: Origin, path: str, check: Callable[[Any], Bytes] | None = None) -> Text:
+    """Text of a fixed width, with a random character for each symbol and perhaps a check digit at the end."""
+    pattern = _ascii(layout)
+    symbols = [
+        (at, _SYMBOLS[symbol], origin.stream(f"{path}/{at}"))
+        for at, symbol in enumerate(pattern.tolist())
+        if symbol in _SYMBOLS
+    ]
+
+    def make(rows: Words) -> pa.Array:
+        made = np.tile(pattern, (len(rows), 1))
+        for at, alphabet, key in symbols:
+            made[:, at] = alphabet[below(words(key, rows), len(alphabet))]
+        if check is not None and len(rows):
+            made[:, -1] = check(made[:, :-1])
+        ends = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(len(pattern))
+        return pa.Array.from_buffers(
+            pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(made.tobytes())]
+        )
+
+    return make
+
+
+def _either(one: Text, other: Text, origin: Origin, path: str) -> Text:
+    key = origin.stream(path + "/either")
+    return lambda rows: pc.if_else(pa.array(below(words(key, rows), 2) == 0), one(rows), other(rows))
+
+
+def _joined(element: Text, bounds: tuple[int, int], separator: str, origin: Origin, path: str) -> Text:
     low, high = bounds
-    key = stream(seed, plan, path + "/count")
+    key = origin.stream(path + "/count")
 
     def make(rows: Words) -> pa.Array:
         counts = below(words(key, rows), high - low) + np.uint64(low)
@@ -89,6 +154,14 @@ def _joined(element: Text, bounds: tuple[int, int], separator: str, seed: int, p
         return pc.binary_join(pa.ListArray.from_arrays(repeats.offsets, element(repeats.index)), separator)
 
     return make
+
+
+def _password(bounds: tuple[int, int], origin: Origin, path: str) -> Text:
+    low, high = bounds
+    count, key = origin.stream(path + "/count"), origin.stream(path + "/text")
+    return lambda rows: random_bytes(
+        rows, below(words(count, rows), high - low) + np.uint64(low), high, key, pa.string()
+    )
 
 
 def random_bytes(rows: Words, lengths: Words, limit: int, key: np.uint64, kind: pa.DataType) -> pa.Array:

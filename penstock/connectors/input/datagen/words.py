@@ -6,71 +6,94 @@ digit; everything else stands for itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from penstock.connectors.input.datagen.check_digits import isbn10, isbn13, luhn
+
 _LISTS: dict[str, str] = {
     "word": (
-        "alias amet animi aut beatae culpa dolor ducimus earum error et facere fuga harum id illum "
-        "ipsa iusto labore magni minus nam nemo nihil odio omnis porro quae quia quos ratione rem sed "
-        "sint sunt tempora ullam unde velit vero vitae voluptas"
+        "acorn amber anchor apple arrow autumn barn basket beacon birch blanket bottle branch bread bridge "
+        "brook button cabin candle canyon carpet castle cedar chair cherry circle clock cloud clover coast "
+        "copper corner cotton cradle creek curtain daisy dawn desk dune ember engine feather fern field "
+        "flame forest fountain garden ginger glass grain granite harbor hazel hill honey island ivory "
+        "jacket kettle ladder lantern leaf lemon lily linen maple marble meadow mill mirror morning moss "
+        "mountain needle oak ocean olive orchard paper pebble pencil pepper pine plum pond quilt rain "
+        "ribbon river rope sail sand shell silver snow spring stone stream summer table thistle thread "
+        "timber tower valley velvet village wagon walnut water willow window winter wool"
     ),
     "first_name": (
-        "Ada Alan Barbara Carlos Chen Claude Donald Edsger Elena Fatima Grace Hana Ivan John Kamala "
-        "Katherine Leslie Lin Margaret Maria Niklaus Olga Priya Radia Rosa Samuel Tim Vera Wei Yusuf"
+        "Ada Aisha Alan Amara Anders Ana Barbara Bjorn Carlos Chen Claude Dara Dmitri Donald Edsger Elena "
+        "Emeka Fatima Farid Grace Greta Hana Hugo Ines Ivan Jamal John Jun Kamala Katherine Kofi Lars Leila "
+        "Leslie Lin Luca Margaret Maria Mei Mina Nadia Niklaus Noor Olga Omar Paulo Priya Radia Rosa Rui "
+        "Samuel Sofia Tariq Tim Uma Vera Wei Yara Yusuf Zoe"
     ),
     "last_name": (
-        "Allen Backus Codd Diaz Dijkstra Engelbart Floyd Garcia Gray Hamilton Hoare Hopper Ito "
-        "Johnson Kaur Kim Knuth Lamport Liskov Lovelace Milner Nakamura Novak Okafor Perlman Ritchie "
-        "Rossi Turing Wirth Zhou"
+        "Abara Allen Andersen Backus Bauer Bianchi Chowdhury Codd Costa Diaz Dijkstra Engelbart Eriksen "
+        "Farah Fischer Floyd Garcia Gray Hamilton Haddad Hoare Hopper Ito Ivanova Jansen Johnson Kaur Kim "
+        "Knuth Kowalski Lamport Larsen Liskov Lovelace Mbeki Mendes Milner Moreau Nakamura Nguyen Novak "
+        "Okafor Olsen Park Patel Perlman Popov Ritchie Rossi Sato Schmidt Silva Tanaka Torres Turing "
+        "Virtanen Wirth Yilmaz Zhou Zimmer"
     ),
-    "title": "Mr. Ms. Dr. Prof. Mx.",
-    "suffix": "Jr. Sr. I II III IV MD PhD",
-    "domain_suffix": "com org net info biz io dev",
-    "field": "Marketing Sales Accounting Legal Design Engineering Research Support Logistics Operations",
+    "title": "Mr. Ms. Mrs. Mx. Dr. Prof.",
+    "suffix": "Jr. Sr. II III IV MD PhD DDS",
+    "domain_suffix": "com org net info biz io dev app eu",
+    "field": (
+        "Accounting Compliance Design Engineering Finance Hardware Legal Logistics Marketing Operations "
+        "Purchasing Quality Research Sales Security Support Training"
+    ),
     "position": (
-        "Supervisor Associate Executive Liaison Officer Manager Engineer Specialist Director Analyst "
-        "Assistant"
+        "Administrator Advisor Analyst Assistant Consultant Coordinator Director Engineer Manager Officer "
+        "Planner Representative Specialist Supervisor Technician"
     ),
-    "seniority": "Junior Senior Lead Principal Chief Regional Global",
-    "valid_status_code": (
-        "100 200 201 202 204 206 301 302 304 400 401 403 404 405 409 410 418 429 500 501 502 503 504"
+    "seniority": "Assistant Associate Chief Global Junior Lead Principal Regional Senior Staff",
+    "rfc_status_code": (
+        "100 101 102 103 200 201 202 203 204 205 206 207 208 226 300 301 302 303 304 305 307 308 400 401 402 "
+        "403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 421 422 423 424 425 426 428 429 431 451 "
+        "500 501 502 503 504 505 506 507 508 510 511"
     ),
-    "company_suffix": "Inc LLC Ltd GmbH Group Partners Cooperative",
+    "company_suffix": "AG Cooperative Corp GmbH Group Holdings Inc LLC Ltd Partners SA",
     "buzzword": (
-        "adaptive balanced compatible distributed durable exclusive focused horizontal incremental "
-        "innovative managed modular open optional organic polarised robust secured synchronised "
-        "versatile"
+        "Accelerated Agile Aligned Bold Calibrated Connected Curated Durable Empowered Future-ready Guided "
+        "Human-centred Incremental Lean Measured Next-level Orchestrated Purposeful Reimagined Resilient "
+        "Simplified Streamlined Sustainable Transformed Trusted Unified"
     ),
     "buzzword_middle": (
-        "24-hour asynchronous bifurcated bottom-line client-driven coherent concurrent contextual "
-        "dedicated dynamic executive explicit fault-tolerant global holistic hybrid logistical "
-        "modular multi-tasking"
+        "always-on bite-sized cloud-first composable cross-team customer-led data-driven edge-ready "
+        "end-user event-based hands-free high-touch insight-led low-code mission-ready mobile-first "
+        "multi-region outcome-based real-time self-service value-based zero-downtime"
     ),
     "buzzword_tail": (
-        "ability access adapter algorithm alliance analyzer application approach architecture archive "
-        "array benchmark budget capability capacity challenge circuit collaboration complexity"
+        "backbone blueprint canvas cockpit dashboard ecosystem fabric flywheel foundation framework hub "
+        "journey landscape marketplace mindset narrative pipeline platform playbook roadmap suite toolkit "
+        "vision workflow workspace"
     ),
     "bs_verb": (
-        "aggregate architect benchmark brand deliver deploy drive embrace enable engage evolve "
-        "expedite grow implement incubate integrate leverage maximize monetize morph optimize scale "
-        "streamline visualize"
+        "accelerate align amplify automate broaden champion consolidate co-create democratise elevate "
+        "energise future-proof harmonise ideate industrialise launch onboard pilot reframe refresh reinvent "
+        "ship simplify supercharge unlock upskill"
     ),
     "bs_adj": (
-        "back-end best-of-breed clicks-and-mortar collaborative compelling cross-platform customized "
-        "cutting-edge distributed dynamic efficient end-to-end frictionless global granular holistic "
-        "interactive"
+        "actionable ambitious boundless bite-sized carbon-neutral category-defining cloud-first "
+        "customer-led decisive everyday forward-looking hyperlocal inclusive joined-up lightweight "
+        "measurable multi-channel nimble omnipresent purposeful repeatable scalable seamless timely"
     ),
     "bs_noun": (
-        "action-items applications architectures bandwidth channels communities content convergence "
-        "deliverables e-markets experiences functionalities infrastructures initiatives interfaces "
-        "markets methodologies"
+        "alignments audiences backlogs briefings touchpoints dashboards flywheels growth-levers handovers "
+        "insights journeys learnings milestones narratives offerings outcomes partnerships personas "
+        "pipelines playbooks quick-wins roadmaps segments stakeholders takeaways workstreams"
     ),
     "profession": (
-        "architect baker carpenter chemist dentist electrician farmer gardener judge librarian "
-        "mechanic nurse painter pilot plumber scientist tailor teacher translator welder"
+        "accountant architect baker barber beekeeper bookbinder brewer carpenter chemist cook dentist "
+        "electrician farmer firefighter gardener geologist glazier journalist judge librarian locksmith "
+        "mechanic midwife musician nurse optician painter pharmacist pilot plumber potter roofer sailor "
+        "scientist surveyor tailor teacher translator vet welder"
     ),
     "industry": (
-        "Agriculture Automotive Aviation Banking Biotechnology Chemicals Construction Education "
-        "Energy Entertainment Fisheries Healthcare Insurance Mining Printing Publishing Railways "
-        "Telecommunications Textiles"
+        "Agriculture Automotive Aviation Banking Biotechnology Catering Chemicals Construction Education "
+        "Electronics Energy Entertainment Fisheries Forestry Healthcare Hospitality Insurance Logistics "
+        "Machinery Mining Packaging Pharmaceuticals Printing Publishing Railways Retail Shipbuilding "
+        "Telecommunications Textiles Tourism"
     ),
     "currency_code": "AUD BRL CAD CHF CNY DKK EUR GBP HUF INR JPY KRW MXN NOK NZD PLN SEK SGD USD ZAR",
     "currency_name": (
@@ -109,9 +132,7 @@ _LISTS: dict[str, str] = {
     ),
     "browser": "Firefox/128.0 Chrome/126.0.0.0 Safari/605.1.15 Edg/126.0.2592.87",
     "platform": "X11;_Linux_x86_64 Windows_NT_10.0;_Win64;_x64 Macintosh;_Intel_Mac_OS_X_14_5",
-    "letter": (
-        "a b c d e f g h i j k l m n o p q r s t u v w x y z A B C D E F G H J K L M N P Q R S T U V W X Y Z"
-    ),
+    "status_class": "1 2 3 4 5",
     "octet": " ".join(map(str, range(256))),
     "degrees_90": " ".join(map(str, range(-89, 90))),
     "degrees_180": " ".join(map(str, range(-179, 180))),
@@ -120,10 +141,6 @@ _LISTS: dict[str, str] = {
 LISTS: dict[str, list[str]] = {
     name: [word.replace("_", " ") if name == "platform" else word for word in words.split()]
     for name, words in _LISTS.items()
-} | {
-    "#": list("0123456789"),
-    "^": list("123456789"),
-    "%": list("0123456789abcdef"),
 }
 
 TEMPLATES: dict[str, str] = {
@@ -131,14 +148,12 @@ TEMPLATES: dict[str, str] = {
     "name_with_title": "{title} {first_name} {last_name}",
     "username": "{first_name}_{last_name}##",
     "email": "{first_name}.{last_name}##@{word}.{domain_suffix}",
-    "password": "{letter}{letter}#{letter}{letter}#{letter}{letter}{letter}#{letter}#",
     "job_title": "{seniority} {field} {position}",
     "ipv4": "{octet}.{octet}.{octet}.{octet}",
     "ipv6": ":".join(["%%%%"] * 8),
-    "ip": "{octet}.{octet}.{octet}.{octet}",
     "mac_address": ":".join(["%%"] * 6),
     "user_agent": "Mozilla/5.0 ({platform}) {browser}",
-    "rfc_status_code": "{valid_status_code}",
+    "valid_status_code": "{status_class}##",
     "company_name": "{last_name} {company_suffix}",
     "catch_phrase": "{buzzword} {buzzword_middle} {buzzword_tail}",
     "bs": "{bs_verb} {bs_adj} {bs_noun}",
@@ -161,11 +176,22 @@ TEMPLATES: dict[str, str] = {
     "file_path": "/{word}/{word}/{word}.{file_extension}",
 }
 
-_PARTS = {"browser", "platform", "octet", "degrees_90", "degrees_180", "letter", "#", "^", "%"}
+LOWER = ("email", "username")
+"""Strategies whose text is in lower case."""
+
+CHECK_DIGITS: dict[str, Callable[[Any], Any]] = {
+    "credit_card_number": luhn,
+    "isbn": isbn13,
+    "isbn10": isbn10,
+    "isbn13": isbn13,
+}
+"""How the last character of a template follows from those before it."""
+
+_PARTS = {"browser", "platform", "octet", "degrees_90", "degrees_180", "status_class"}
 """Lists that only templates use."""
 
-REPEATED = ("words", "sentence", "sentences", "paragraph", "paragraphs")
-"""Strategies that repeat another one a number of times, within `range`."""
+REPEATED = ("password", "words", "sentence", "sentences", "paragraph", "paragraphs")
+"""Strategies that repeat letters, words or sentences a number of times, within `range`."""
 
-STRATEGIES = (*sorted(LISTS.keys() - _PARTS), *sorted(TEMPLATES), *REPEATED)
+STRATEGIES = (*sorted(LISTS.keys() - _PARTS), *sorted(TEMPLATES), "ip", *REPEATED)
 """Every text strategy."""
