@@ -6,6 +6,8 @@ import hypothesis
 
 from tests.oracle.history import seed_of_run
 
+pytest_plugins = ["tests.servers"]
+
 # How long one example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")

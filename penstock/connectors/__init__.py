@@ -1,22 +1,39 @@
 """Connectors: where a table's rows come from and where a view's changes go."""
 
-from penstock.connectors.feeder import Feeder
-from penstock.connectors.input.arrow import arrow_splits
-from penstock.connectors.interface import DELETE, INSERT, OP_COLUMN, Input, Output, Split
+from penstock.connectors.input.arrow import arrow_splits, inline_split, stream_split
+from penstock.connectors.interface import (
+    DELETE,
+    INSERT,
+    MAX_BATCH_ROWS,
+    NOTHING,
+    OP_COLUMN,
+    BadRecord,
+    Input,
+    Output,
+    Split,
+)
+from penstock.connectors.output.callback import CallbackOutput
+from penstock.connectors.push import parse_pushed
 from penstock.connectors.registry import create_input, create_output, read_split
 from penstock.connectors.rows import to_arrow
 
 __all__ = [
     "DELETE",
     "INSERT",
+    "MAX_BATCH_ROWS",
+    "NOTHING",
     "OP_COLUMN",
-    "Feeder",
+    "BadRecord",
+    "CallbackOutput",
     "Input",
     "Output",
     "Split",
     "arrow_splits",
     "create_input",
     "create_output",
+    "inline_split",
+    "parse_pushed",
     "read_split",
+    "stream_split",
     "to_arrow",
 ]

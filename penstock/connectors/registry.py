@@ -9,22 +9,42 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.connectors.config import Section
-from penstock.connectors.input import arrow, datagen, file
-from penstock.connectors.interface import Input, Output, Reader, Split
+from penstock.connectors.input import arrow, datagen, delta, file, s3, url
+from penstock.connectors.interface import Input, Output, Reader, Reject, Split, refuse
+from penstock.connectors.output.delta import DeltaOutput
 from penstock.connectors.output.file import FileOutput
+from penstock.connectors.output.null import NullOutput
+from penstock.connectors.output.postgres import PostgresOutput
 from penstock.connectors.output.printing import PrintOutput
 from penstock.errors import ConnectorError
 
 if TYPE_CHECKING:
     from penstock.sql import Connector, Table, View
 
-INPUTS: Mapping[str, type[Input]] = {"file_input": file.FileInput, "datagen": datagen.DatagenInput}
+INPUTS: Mapping[str, type[Input]] = {
+    "file_input": file.FileInput,
+    "url_input": url.UrlInput,
+    "s3_input": s3.S3Input,
+    "delta_table_input": delta.DeltaInput,
+    "datagen": datagen.DatagenInput,
+}
 
-OUTPUTS: Mapping[str, type[Output]] = {"file_output": FileOutput, "print": PrintOutput}
+OUTPUTS: Mapping[str, type[Output]] = {
+    "delta_table_output": DeltaOutput,
+    "file_output": FileOutput,
+    "null": NullOutput,
+    "postgres_output": PostgresOutput,
+    "print": PrintOutput,
+}
 
 READERS: Mapping[str, Reader] = {
     arrow.SOURCE: arrow.read_arrow,
+    arrow.STREAM_SOURCE: arrow.read_stream,
+    arrow.INLINE_SOURCE: arrow.read_inline,
     file.SOURCE: file.read_file,
+    url.SOURCE: url.read_url,
+    s3.SOURCE: s3.read_s3,
+    delta.SOURCE: delta.read_delta,
     datagen.SOURCE: datagen.read_datagen,
 }
 
@@ -40,17 +60,20 @@ def create_output(connector: Connector, view: View) -> Output:
 
 
 def read_split(
-    split: Split, schema: pa.Schema, defaults: Mapping[str, Any] | None = None
+    split: Split,
+    schema: pa.Schema,
+    defaults: Mapping[str, Any] | None = None,
+    reject: Reject = refuse,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split: the columns of `schema` in its order and `_op`, at most 65,536 rows a batch.
 
     `defaults` holds the values of columns that the input does not have. Runs in Spark's tasks; the same
-    split always gives the same rows.
+    split always gives the same rows, and rejects the same records.
     """
     reader = READERS.get(split.source)
     if reader is None:
         raise ConnectorError(f"no reader '{split.source}'; known: {', '.join(READERS)}")
-    return reader(split.payload, schema, defaults or {})
+    return reader(split.payload, schema, defaults or {}, reject)
 
 
 def _transport(connector: Connector, where: str, known: Mapping[str, Any]) -> str:

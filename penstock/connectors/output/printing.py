@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from penstock.connectors.config import Section
-from penstock.connectors.interface import Output
+from penstock.connectors.interface import NOTHING, Output
 from penstock.connectors.output.encode import to_json
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class PrintOutput(Output):
     It prints to Rich's shared console, so that a live display on the same terminal moves out of the way.
     """
 
+    remembers = False
+
     def __init__(self, name: str, view: str, max_rows: int = _ROWS) -> None:
         self.name = name
         self._view = view
@@ -37,6 +39,9 @@ class PrintOutput(Output):
         )
         config.only(["max_rows"])
         return cls(connector.name, view.name, config.count("max_rows", least=1) or _ROWS)
+
+    def open(self, owner: str, schema: pa.Schema) -> int:
+        return NOTHING
 
     def write(self, transaction: int, changes: pa.Table) -> None:
         get_console().print(changes_table(self._view, transaction, changes, self._max_rows))
