@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.connectors import Split
+from penstock.connectors import BadRecord, Split
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import evaluation_error
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Merge, Size, State
 from penstock.errors import StateError
+from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import read_change, row_layout
 from penstock.sql import Program
@@ -34,13 +35,40 @@ from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 # A change with more rows than this is spread over the workers.
 WIDE_ROWS = 150_000
+# Records that could not be read are kept in this directory of the storage, one file for each split.
+DEAD_LETTERS = "dead-letters"
+SHOWN_BAD = 5
 # A partition of a wide transaction holds about this many rows, so that its tasks stay small.
 _PARTITION_ROWS = 250_000
 
 
 @dataclass(frozen=True)
+class Owner:
+    """Who gave a split: a connector, to a transaction."""
+
+    connector: str
+    transaction: int
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A split and its owner; rows without an owner are not accounted for."""
+
+    split: Split
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Records that could not be read: how many, and the first few."""
+
+    count: int
+    shown: Sequence[BadRecord]
+
+
+@dataclass(frozen=True)
 class Result:
-    """What a transaction did."""
+    """What a transaction did, or several that were run as one."""
 
     transaction: int
     rows_in: Mapping[str, int]
@@ -48,6 +76,8 @@ class Result:
     changed: Mapping[str, list[str]]  # relation -> the batches that are its change
     rows_out: Mapping[str, int]  # rows of that change
     growth: Mapping[str, int]  # rows that a relation has more than before
+    digests: Mapping[Owner, tuple[int, int]]  # rows, and the sum of their hashes
+    bad: Mapping[Owner, Bad]
 
 
 class Engine:
@@ -70,6 +100,10 @@ class Engine:
                 bind_rows(Catalyst(self._queries), relation, workers, new=False)
 
     @property
+    def _queries_of_views(self) -> dict[str, str]:
+        return {r.name: r.query for r in self.relations.values() if isinstance(r, ViewRelation)}
+
+    @property
     def uses_clock(self) -> bool:
         return CLOCK in self.relations
 
@@ -90,21 +124,31 @@ class Engine:
     def run(
         self,
         transaction: int,
-        inputs: Mapping[str, Sequence[Split]],
+        inputs: Mapping[str, Sequence[Fed]],
         *,
-        now: datetime | None = None,
+        now: datetime,
         initial: bool = False,
     ) -> Result:
         """Evaluate one transaction and make it visible; on any failure nothing of it remains."""
-        rows = sum(split.rows or 0 for splits in inputs.values() for split in splits)
+        rows = sum(fed.split.rows or 0 for splits in inputs.values() for fed in splits)
         tables = frozenset(name.lower() for name, splits in inputs.items() if splits)
         form = Form(self._bits(rows), initial, tables)
         waves = self.circuit.waves(form)
+        owners = list(dict.fromkeys(f.owner for splits in inputs.values() for f in splits if f.owner))
+        index = {owner: number for number, owner in enumerate(owners)}
         facts: dict[str, Any] = {
+            **_NO_FACTS,
             "transaction": transaction,
             "initial": initial,
-            "inputs": {name.lower(): [asdict(split) for split in splits] for name, splits in inputs.items()},
-            "now": (now or datetime.now(UTC)).isoformat(),
+            "inputs": {name.lower(): [asdict(f.split) for f in splits] for name, splits in inputs.items()},
+            "owners": {
+                name.lower(): [index[f.owner] for f in splits if f.owner]
+                for name, splits in inputs.items()
+                if all(f.owner for f in splits)
+            },
+            "owner_names": [(owner.connector, owner.transaction) for owner in owners],
+            "dead_letters": str(self.state.directory.parent / DEAD_LETTERS),
+            "now": now.isoformat(),
             "directory": str(self.state.directory),
             "written": {},
         }
@@ -121,14 +165,16 @@ class Engine:
         except BaseException as error:
             self.state.discard(transaction)
             if isinstance(error, Py4JJavaError | PySparkException):
-                raise evaluation_error(error, transaction) from error
+                raise evaluation_error(error, transaction, self._queries_of_views) from error
             raise
+        failpoint("engine.evaluated")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
         for key, fact in told.items():
             if key[0] == "merge":
                 self.state.replace(Merge(key[1], fact[2]), key[2], Size(*fact[:2]))
-        return self._result(transaction, told, written)
+        failpoint("engine.added")
+        return self._result(transaction, told, written, owners)
 
     def _bits(self, rows: int) -> int:
         """How many partitions a change of that many rows deserves, as a power of two."""
@@ -145,7 +191,13 @@ class Engine:
         catalyst.run(wave.job or catalyst.job(catalyst.replanned(wave.frame)))
         return dict(self._report.value)
 
-    def _result(self, transaction: int, told: Report, written: Mapping[tuple[str, str], Size]) -> Result:
+    def _result(
+        self,
+        transaction: int,
+        told: Report,
+        written: Mapping[tuple[str, str], Size],
+        owners: Sequence[Owner],
+    ) -> Result:
         rows_in: dict[str, int] = {}
         errors: dict[str, int] = {}
         for key, fact in told.items():
@@ -164,7 +216,17 @@ class Engine:
             if trace in by_trace:
                 changed.setdefault(by_trace[trace], []).append(str(self.state.path(trace, name)))
                 rows_out[by_trace[trace]] = rows_out.get(by_trace[trace], 0) + size.rows
-        return Result(transaction, rows_in, errors, changed, rows_out, growth)
+        digests: dict[Owner, tuple[int, int]] = {}
+        bad: dict[Owner, Bad] = {}
+        for key, fact in told.items():
+            if key[0] == "digest":
+                rows, hash_ = digests.get(owners[int(key[1])], (0, 0))
+                digests[owners[int(key[1])]] = (rows + fact[0], (hash_ + fact[1]) % (1 << 64))
+            elif key[0] == "bad":
+                before = bad.get(owners[int(key[1])], Bad(0, ()))
+                shown = [*before.shown, *(BadRecord(**record) for record in fact[1])]
+                bad[owners[int(key[1])]] = Bad(before.count + fact[0], shown[:SHOWN_BAD])
+        return Result(transaction, rows_in, errors, changed, rows_out, growth, digests, bad)
 
     def change(self, relation: str, paths: Sequence[str]) -> pa.Table:
         """A relation's change: its columns and `_weight`."""
@@ -184,20 +246,12 @@ class Engine:
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the state between two transactions."""
         with self._query_lock, self.state.reading() as batches:
-            facts = {
-                "transaction": 0,
-                "initial": False,
-                "inputs": {},
-                "now": "",
-                "directory": str(self.state.directory),
-                "traces": batches,
-                "written": {},
-            }
+            facts = {**_NO_FACTS, "directory": str(self.state.directory), "traces": batches}
             context = self.spark.sparkContext
             before = context.getLocalProperty(PROPERTY)
             context.setLocalProperty(PROPERTY, json.dumps(facts))
             try:
-                return self._queries.sql(sql).toArrow()
+                return _to_arrow(self._queries.sql(sql))
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 
@@ -215,6 +269,15 @@ class Engine:
         return self.circuit.specialise()
 
 
+def _to_arrow(frame: DataFrame) -> pa.Table:
+    """The rows of a frame. PySpark itself refuses a NULL whose fields cannot be NULL, such as a VARIANT."""
+    try:
+        return frame.toArrow()
+    except pa.ArrowInvalid:
+        batches: list[pa.RecordBatch] = frame._collect_as_arrow()  # type: ignore[operator]
+        return pa.Table.from_batches(batches)
+
+
 def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     """Merge batches in Spark tasks and put the results in place."""
     report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
@@ -227,15 +290,20 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     context = spark.sparkContext
     context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | {"directory": str(state.directory)}))
     frame.collect()
+    failpoint("merge.written")
     for merge_, name in named:
         rows, size = report.value[("batch", merge_.trace, name)]
         state.replace(merge_, name, Size(rows, size))
+        failpoint("merge.replaced")
 
 
 _NO_FACTS: dict[str, Any] = {
     "transaction": 0,
     "initial": False,
     "inputs": {},
+    "owners": {},
+    "owner_names": [],
+    "dead_letters": "",
     "now": "",
     "traces": {},
     "written": {},

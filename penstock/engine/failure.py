@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from penstock.errors import EvaluationError
+from penstock.errors import EvaluationError, PenstockError, UnreachableError
 
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\][^\n]*")
+_PLACE = re.compile(r"== SQL \(line (\d+), position (\d+)\) ==\n([^\n]*)\n( *)(\^+)")
 _PYTHON = re.compile(r"^(?:penstock\.errors\.)?(\w+(?:Error|Exception)): ([^\n]*)", re.MULTILINE)
 
 
-def evaluation_error(error: Exception, transaction: int) -> EvaluationError:
-    """The reason that matters, out of Spark's stack traces."""
+def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, str]) -> PenstockError:
+    """The reason that matters, out of Spark's stack traces; `queries` are those of the views.
+
+    A source that a task could not reach is no fault of the transaction.
+    """
     text = str(error)
     found = _CONDITION.findall(text)
     python = _PYTHON.findall(text)
+    if python and python[-1][0] == UnreachableError.__name__:
+        return UnreachableError(python[-1][1])
     if python and not any("DIVIDE" in condition for condition in found):
         reason = python[-1][1] or python[-1][0]
     elif found:
         reason = found[-1]
     else:
         reason = text.strip().split("\n", 1)[0]
+    reason = f"{_place(text, queries)}{reason.strip()}"
     return EvaluationError(
-        f"transaction {transaction} did not take effect: {reason.strip()}"
-        " The views are as they were before it; correct the rows or the view, and send the rows again."
+        f"transaction {transaction} did not take effect: {reason} The views are as they were before it, and"
+        " the pipeline is paused. Resume it to try again, or skip"
+        f" transaction {transaction} to go on without it.",
+        reason,
     )
+
+
+def _place(text: str, queries: Mapping[str, str]) -> str:
+    """Which view has the expression that Spark points at, if that can be told."""
+    for line, position, shown, indent, marks in _PLACE.findall(text):
+        wrong = shown[len(indent) : len(indent) + len(marks)]
+        start = int(position) - 1
+        for view, query in queries.items():
+            lines = query.splitlines()
+            if int(line) <= len(lines) and lines[int(line) - 1].startswith(wrong, start):
+                return f"in view {view}, at {wrong!r}: "
+    return ""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors import Split, read_split
+from penstock.connectors import MAX_BATCH_ROWS, BadRecord, Split, read_split
+from penstock.plan.rules.table import SPLIT_SHIFT
+from penstock.storage.files import write_file
 from penstock.trace.task import Stage, Task
 
-# A row's place in its transaction: the number of its split, then its number in the split.
-_ROW_BITS = 40
+_SHOWN = 5
+"""How many of a split's bad records are told to the driver; the dead-letter file has them all."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,47 @@ class InputStage(Stage):
         splits = task.inputs.get(self.table, [])
         first, last = (len(splits) * n // self.tasks for n in (number, number + 1))
         total = 0
+        waiting: list[pa.RecordBatch] = []
+        rows_waiting = 0
+        for batch in self._rows(task, splits, first, last):
+            total += batch.num_rows
+            # A batch costs milliseconds on its way through Spark, however few rows it has.
+            if waiting and rows_waiting + batch.num_rows > MAX_BATCH_ROWS:
+                yield pa.concat_batches(waiting)
+                waiting, rows_waiting = [], 0
+            waiting.append(batch)
+            rows_waiting += batch.num_rows
+        if waiting:
+            yield pa.concat_batches(waiting)
+        task.tell(("input", self.table, str(number)), total)
+
+    def _rows(
+        self, task: Task, splits: Sequence[Mapping[str, Any]], first: int, last: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of splits, with the order of arrival as their last column."""
         for position in range(first, last):
             rows = 0
-            for batch in read_split(Split(**splits[position]), self.schema, self.defaults):
-                start = (position << _ROW_BITS) + rows
+            bad: list[BadRecord] = []
+            for batch in read_split(Split(**splits[position]), self.schema, self.defaults, bad.append):
+                start = (position << SPLIT_SHIFT) + rows
                 order = pa.array(np.arange(start, start + batch.num_rows))
-                yield pa.RecordBatch.from_arrays(
-                    [*batch.columns, order], names=[f"x{i}" for i in range(batch.num_columns + 1)]
-                )
+                names = [f"x{i}" for i in range(batch.num_columns + 1)]
+                yield pa.RecordBatch.from_arrays([*batch.columns, order], names=names)
                 rows += batch.num_rows
-            total += rows
-        task.tell(("input", self.table, str(number)), total)
+            if bad:
+                self._keep(task, position, splits[position], bad)
+
+    def _keep(self, task: Task, position: int, split: Mapping[str, Any], bad: list[BadRecord]) -> None:
+        """Put bad records aside, under a name that stays the same when the transaction is run again."""
+        owner = task.owners[self.table][position]
+        connector, transaction = task.owner_names[owner]
+        lines = [
+            json.dumps({"transaction": transaction, "connector": connector, **asdict(record)}) + "\n"
+            for record in bad
+        ]
+        mark = zlib.crc32(json.dumps(split, sort_keys=True).encode())
+        path = Path(task.dead_letters) / f"{transaction:012d}-{quote(connector, safe='')}-{mark:08x}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        write_file(path, lambda file: file.write("".join(lines).encode()), durable=True)
+        shown = [asdict(record) for record in bad[:_SHOWN]]
+        task.tell(("bad", str(owner), self.table, str(position)), (len(bad), shown))

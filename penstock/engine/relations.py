@@ -43,7 +43,7 @@ class TableRelation:
 
     @property
     def arrow(self) -> pa.Schema:
-        return to_arrow_schema(StructType(list(self.schema)), timezone="UTC")
+        return _arrow(self.schema)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,15 @@ class ViewRelation:
     @property
     def trace(self) -> str:
         return f"view-{_safe(self.name)}"
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return _arrow(self.schema)
+
+
+def _arrow(schema: Sequence[StructField]) -> pa.Schema:
+    """Columns as Spark hands them to Python."""
+    return to_arrow_schema(StructType(list(schema)), timezone="UTC")
 
 
 Relation = TableRelation | ViewRelation

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.archive import using_archive
 from penstock.plan.catalyst import SETTINGS
 
 _STATIC: Mapping[str, str] = {
@@ -21,7 +22,8 @@ _STATIC: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
+    # What goes wrong in a task is raised here, with its reason: a stack trace on the console adds nothing.
+    "spark.log.level": "FATAL",
     # Nobody looks at the history of jobs that run several times a second.
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
@@ -53,7 +55,7 @@ def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("penstock").master(f"local[{workers}]")
-    for key, value in {**_STATIC, "spark.driver.memory": "2g", **settings}.items():
+    for key, value in {**_STATIC, "spark.driver.memory": "2g", **using_archive(), **settings}.items():
         builder = builder.config(key, value)
     # PySpark's own handler cancels all jobs on Ctrl-C, and with them the transaction that is running.
     handler = signal.getsignal(signal.SIGINT)

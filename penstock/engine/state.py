@@ -74,6 +74,15 @@ class State:
             }
         self._collect()
 
+    def keep_more(self, saved: Mapping[str, Mapping[str, Size]]) -> dict[str, dict[str, Size]]:
+        """All batches, of which from now on none is deleted, nor any of that saved state."""
+        with self._lock:
+            found = {trace: dict(batches) for trace, batches in self._traces.items()}
+            self._saved = {
+                (trace, name) for traces in (saved, found) for trace in traces for name in traces[trace]
+            }
+            return found
+
     @contextmanager
     def reading(self) -> Iterator[Batches]:
         """A consistent snapshot: all batches with their rows, none of which is deleted meanwhile."""

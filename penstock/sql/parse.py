@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.errors import ProgramError
@@ -43,12 +43,32 @@ def parse_program(text: str) -> Program:
     for number, tokens in enumerate(statements, 1):
         _declare(declared, Cursor(source, tokens, f"statement {number}"), tokens[0])
     relations = [_resolve(item, declared) for item in declared.values()]
+    _check_connectors(relations, declared)
     views = {view.name: view for view in relations if isinstance(view, View)}
     return Program(
         text=text,
         tables=tuple(table for table in relations if isinstance(table, Table)),
         views=tuple(views[name] for name in _order(views, declared)),
     )
+
+
+def _check_connectors(relations: Iterable[Table | View], declared: Mapping[str, _Declared]) -> None:
+    """A connector's name is its own in the whole program: the journal knows it by that name."""
+    owners: dict[str, str] = {}
+    for relation in relations:
+        for connector in relation.connectors:
+            owner = owners.setdefault(connector.name, relation.name)
+            if owner != relation.name or connector.name == _RESERVED:
+                why = "the name is reserved" if connector.name == _RESERVED else f"{owner} has one already"
+                raise ProgramError(
+                    f"a connector of {relation.name} is called '{connector.name}': {why}; choose another",
+                    line=relation.line,
+                    column=relation.column,
+                    statement=declared[relation.name.lower()].statement,
+                )
+
+
+_RESERVED = "api"
 
 
 def _declare(declared: dict[str, _Declared], cursor: Cursor, first: Token) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -90,3 +90,34 @@ class Program:
     text: str
     tables: tuple[Table, ...]
     views: tuple[View, ...]
+
+    @property
+    def meaning(self) -> tuple[tuple[Table, ...], tuple[View, ...]]:
+        """What it computes: the same for two programs that differ only in connectors and in white space
+        between statements."""
+        tables = tuple(
+            replace(t, connectors=(), properties=_plain(t.properties), line=0, column=0) for t in self.tables
+        )
+        views = tuple(
+            replace(
+                v,
+                connectors=(),
+                properties=_plain(v.properties),
+                line=0,
+                column=0,
+                query_line=0,
+                query_column=0,
+            )
+            for v in self.views
+        )
+        return tables, views
+
+    @property
+    def connectors(self) -> dict[str, Connector]:
+        """All connectors by name."""
+        relations: tuple[Table | View, ...] = (*self.tables, *self.views)
+        return {c.name: c for relation in relations for c in relation.connectors}
+
+
+def _plain(properties: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key != "connectors"}

@@ -93,7 +93,7 @@ def write_batch(
             for part in parts:
                 for start in range(0, len(part), SEGMENT_ROWS):
                     piece = part.slice(start, min(start + SEGMENT_ROWS, len(part)))
-                    writer.write_batch(piece.to_batch().cast(schema))
+                    writer.write_batch(piece.to_batch())
                 rows += len(part)
 
     path.parent.mkdir(parents=True, exist_ok=True)

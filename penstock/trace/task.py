@@ -51,6 +51,9 @@ class Task:
         self.transaction: int = facts["transaction"]
         self.initial: bool = facts["initial"]
         self.inputs: dict[str, list[dict[str, Any]]] = facts["inputs"]
+        self.owners: dict[str, list[int]] = facts["owners"]  # of each split of a table
+        self.owner_names: list[tuple[str, int]] = facts["owner_names"]  # connector and transaction
+        self.dead_letters: str = facts["dead_letters"]
         self.now: str = facts["now"]
         self._directory = Path(facts["directory"])
         self._old: dict[str, dict[str, int]] = facts["traces"]

@@ -54,7 +54,7 @@ def table_change(
     layout = Layout(arrow_types(own))
     stage: Stage
     if key:
-        stage = UpsertStage(trace, layout, key, c.bits, emit)
+        stage = UpsertStage(trace, layout, name, key, c.bits, emit)
     else:
         stage = BagStage(trace, layout, name, append_only, c.bits, emit)
     out = StructType([*(StructField(f.name, f.dataType) for f in own), StructField("_w", LongType())])
@@ -75,6 +75,29 @@ def tell_rows(task: Task, trace: str, change: Rows) -> None:
         task.tell(("rows", trace, str(change.k[0])), int(change.w.sum()))
 
 
+SPLIT_SHIFT = 40
+"""The order of arrival is the number of the split, shifted by this, and the number of the row in it."""
+
+_DELETED = np.uint64(0x9E3779B97F4A7C15)
+
+
+def tell_digests(task: Task, table: str, arrived: Rows, order: np.ndarray) -> None:
+    """Report how many rows each owner of a split gave, and the sum of their hashes: whatever the order and
+    the number of tasks, the same rows add up to the same."""
+    owners = task.owners.get(table.lower())
+    if owners is None:
+        return
+    of_row = np.asarray(owners)[order >> SPLIT_SHIFT]
+    hashes = arrived.r.view(np.uint64) ^ np.where(arrived.w > 0, np.uint64(0), _DELETED)
+    by = np.argsort(of_row, kind="stable")
+    starts = np.flatnonzero(np.diff(of_row[by], prepend=-1))
+    sums = np.add.reduceat(hashes[by], starts)
+    counts = np.diff(np.append(starts, len(by)))
+    for start, count, sum_ in zip(starts, counts, sums, strict=True):
+        owner = str(of_row[by[start]])
+        task.tell(("digest", owner, table, str(arrived.k.min())), (int(count), int(sum_)))
+
+
 def emit_change(rows: Rows) -> Iterator[pa.RecordBatch]:
     """A change as c0, c1, ..., _w."""
     if len(rows) == 0:
@@ -87,6 +110,7 @@ def emit_change(rows: Rows) -> Iterator[pa.RecordBatch]:
 class UpsertStage(Stage):
     trace: str
     layout: Layout
+    name: str
     key: tuple[int, ...]
     bits: int
     emit: bool
@@ -95,6 +119,7 @@ class UpsertStage(Stage):
         arrived, order = _gather(self.layout, batches)
         if len(arrived) == 0:
             return
+        tell_digests(task, self.name, arrived, order)
         last = arrived.take(self._last(arrived, order))
         old = lookup(self.layout, task.old(self.trace, self.layout), distinct(last.k))
         replaced = old.take(self._same_key(old, last))
@@ -171,6 +196,7 @@ class BagStage(Stage):
         arrived, order = _gather(self.layout, batches)
         if len(arrived) == 0:
             return
+        tell_digests(task, self.name, arrived, order)
         change = self._inserted(task, arrived) if self.append_only else self._counted(task, arrived, order)
         task.append(self.trace, change, self.bits)
         tell_rows(task, self.trace, change)
