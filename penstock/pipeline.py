@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.connectors import create_input, create_output, to_arrow
+from penstock.connectors import CallbackOutput, create_input, create_output, parse_pushed, to_arrow
 from penstock.controller.changes import Changes
-from penstock.controller.controller import Controller, Limits
-from penstock.controller.recovery import recover
+from penstock.controller.controller import CHECKPOINT_TRANSACTIONS, Controller
+from penstock.controller.inputs import InputRunner, InputSettings
+from penstock.controller.outputs import OutputRunner
+from penstock.controller.replaying import Durations
 from penstock.controller.storage import Saved, Storage
+from penstock.controller.work import Arrival, Ask, Limits, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.relations import Relation, ViewRelation, analyse
 from penstock.engine.session import application, circuit_session
-from penstock.errors import EvaluationError, StateError, StorageError
+from penstock.errors import EvaluationError, PenstockError, ProgramError, StateError
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.explain import FORMATS, explain_whole
 from penstock.plan.explain import explain as explain_node
-from penstock.sql import Program, Table, parse_program
+from penstock.sql import Program, Table, parse_insert, parse_program
 
-_CONFIG = {"workers": int, "max_transaction_rows": int, "max_queued_rows": int, "spark": dict}
+_LIMITS = tuple(field.name for field in fields(Limits))
+_CONFIG = {"workers": int, "spark": dict, "checkpoint_transactions": int, **dict.fromkeys(_LIMITS, int)}
+_MAY_BE_ZERO = ("checkpoint_transactions", "min_batch_size_records", "max_buffering_delay_usecs")
 
 
 class Pipeline:
@@ -34,7 +42,9 @@ class Pipeline:
 
     `storage` is a directory that outlives the process; None means a temporary one. `config` may set
     `workers` (parallel tasks, default: the processors of this machine), `max_transaction_rows`,
-    `max_queued_rows`, and `spark`, a dict of Spark settings for an application that is not yet running.
+    `max_queued_rows`, `min_batch_size_records` and `max_buffering_delay_usecs` (wait that long for that many
+    rows), `checkpoint_transactions` (take a checkpoint after so many; 0: only at a stop), and `spark`, a dict
+    of Spark settings for an application that is not yet running.
     """
 
     def __init__(
@@ -51,62 +61,101 @@ class Pipeline:
         self._storage: Storage | None = None
         self._controller: Controller | None = None
         self._local = threading.local()
-        self._state = "Stopped"
+        self._stopping = False
+        self._callbacks: list[tuple[str, CallbackOutput]] = []
 
     # -- life -----------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start Spark if need be, open the storage, and begin to take input."""
+    def start(self, *, wait: bool = True) -> None:
+        """Start Spark if need be, open the storage, and bring back what was there.
+
+        Without `wait` it returns while recorded transactions are still being replayed.
+        """
         if self._controller is not None:
             raise StateError(f"the pipeline {self.name} is already running")
         storage = Storage(self._storage_path)
         try:
-            self._controller = self._open(storage)
+            controller = self._open(storage)
         except BaseException:
             storage.close()
             raise
         self._storage = storage
-        self._state = "Running"
-        self._controller.start()
+        self._controller = controller
+        controller.start()
+        if wait:
+            self._recovered(None)
+
+    def recovered(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was recorded is replayed; False if the time ran out first.
+
+        Raises what makes that impossible; the pipeline is stopped then.
+        """
+        return self._recovered(timeout)
+
+    def _recovered(self, timeout: float | None) -> bool:
+        try:
+            return self._running().recovered(timeout)
+        except BaseException:
+            self.kill()
+            raise
 
     def _open(self, storage: Storage) -> Controller:
         workers = self._config.get("workers", os.cpu_count() or 2)
-        saved = storage.load(self.name, self.program.text)
+        saved = storage.load(self.name, self.program)
+        began = time.monotonic()
         spark = application(workers, self._config.get("spark", {}))
+        ready = time.monotonic()
         engine = Engine(self.program, spark, storage.batches, workers)
-        inputs = {
-            t.name: [create_input(c, t) for c in t.connectors] for t in self.program.tables if t.connectors
-        }
-        outputs = {
-            v.name: [create_output(c, v) for c in v.connectors] for v in self.program.views if v.connectors
-        }
+        queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in _LIMITS}))
         if saved is None:
-            saved = Saved(self.name, self.program.text, -1, {}, [], {})
+            saved = Saved(self.name, self.program.text, uuid.uuid4().hex)
+            storage.journal.create()
             if not storage.temporary:
                 storage.save(saved)
-        elif inputs:
-            raise StorageError(
-                f"the storage {storage.path} holds the state of a pipeline with input connectors, whose"
-                " positions are not kept: they would be read again from the start."
-                " Give the pipeline an empty directory."
-            )
-        transaction, rows = recover(engine, storage, saved)
-        limits = {k: v for k, v in self._config.items() if k in ("max_transaction_rows", "max_queued_rows")}
-        return Controller(engine, storage, saved, transaction, rows, inputs, outputs, Limits(**limits))
+
+        def failed(error: PenstockError) -> None:
+            controller.failed(error)
+
+        inputs = [
+            InputRunner(t.name, create_input(c, t), InputSettings.of(c), queue, failed)
+            for t in self.program.tables
+            for c in t.connectors
+        ]
+        for runner in inputs:
+            runner.others = inputs
+        outputs = [
+            OutputRunner(v.name, create_output(c, v), saved.owner, engine.relation(v.name).arrow, failed)
+            for v in self.program.views
+            for c in v.connectors
+        ]
+        outputs += [
+            OutputRunner(view, output, saved.owner, engine.relation(view).arrow, failed)
+            for view, output in self._callbacks
+        ]
+        controller = Controller(
+            engine,
+            storage,
+            saved,
+            queue,
+            inputs,
+            outputs,
+            Durations(ready - began, ready),
+            self._config.get("checkpoint_transactions", CHECKPOINT_TRANSACTIONS),
+        )
+        return controller
 
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
         controller, storage = self._controller, self._storage
         if controller is None or storage is None:
             return
-        self._state = "Stopping"
+        self._stopping = True
         try:
             controller.stop(drop=False)
-            if not controller.failed:
-                controller.save()
+            controller.checkpoints.take()
         finally:
             self._controller = self._storage = None
-            self._state = "Stopped"
+            self._stopping = False
             storage.close()
 
     def kill(self) -> None:
@@ -115,7 +164,6 @@ class Pipeline:
         if controller is None or storage is None:
             return
         self._controller = self._storage = None
-        self._state = "Stopped"
         controller.stop(drop=True)
         storage.close()
 
@@ -125,6 +173,69 @@ class Pipeline:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.stop()
+
+    @property
+    def state(self) -> str:
+        """Stopped, Replaying, Running, Paused or Stopping."""
+        if self._controller is None:
+            return "Stopped"
+        return "Stopping" if self._stopping else self._controller.state
+
+    def pause(self) -> None:
+        """Take nothing more from input connectors. Rows sent to `insert` and `delete` go on."""
+        self._running().pause(True)
+
+    def resume(self, *, skip_transaction: int | None = None) -> None:
+        """Go on after a pause.
+
+        After a transaction could not be evaluated, evaluate it again; or with `skip_transaction`, its number,
+        go on without it, for good.
+        """
+        controller = self._running()
+        controller.pause(False)
+        if skip_transaction is None:
+            controller.ask(Ask.RETRY)
+        else:
+            controller.ask(Ask.SKIP, skip_transaction)
+
+    def pause_connector(self, connector: str) -> None:
+        """Take nothing more from one input connector, over restarts too."""
+        self._running().ask(Ask.CONNECTOR, connector=connector, paused=True)
+
+    def resume_connector(self, connector: str) -> None:
+        """Go on with an input connector."""
+        self._running().ask(Ask.CONNECTOR, connector=connector, paused=False)
+
+    def checkpoint(self) -> int:
+        """Save the state now, between two transactions; returns the number of the last one in it."""
+        controller = self._running()
+        if not controller.checkpoints.take():
+            why = controller.checkpoints.hindrance or "the storage directory is temporary"
+            raise StateError(f"no checkpoint can be taken: {why}")
+        return controller.checkpoints.saved.transaction
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def start_transaction(self) -> int:
+        """Open a transaction and return its number.
+
+        Everything that arrives before it is committed, from whomever, takes effect with it or not at all. It
+        stays open when the pipeline is stopped or crashes.
+        """
+        return self._running().ask(Ask.BEGIN)
+
+    def commit_transaction(self, number: int | None = None) -> int:
+        """Let the open transaction take effect; raises EvaluationError if it cannot, and it stays open."""
+        return self._running().ask(Ask.COMMIT, number)
+
+    def rollback_transaction(self, number: int | None = None) -> int:
+        """End the open transaction without effect. What connectors gave to it they give again."""
+        return self._running().ask(Ask.ROLL_BACK, number)
+
+    @property
+    def open_transaction(self) -> int | None:
+        """The number of the transaction that `start_transaction` opened, if it is still open."""
+        return self._running().open_transaction
 
     # -- input ----------------------------------------------------------------------------------
 
@@ -140,6 +251,39 @@ class Pipeline:
         """Delete rows by key, or by the whole row in a table without a key."""
         self._send(table, rows, delete=True)
 
+    def push(self, table: str, data: bytes | str, format: str = "json", **config: Any) -> int:
+        """Take in records of a format (json, csv, parquet, avro), with the settings that a connector's format
+        has: `push("t", body, "json", update_format="insert_delete")`. Returns how many.
+
+        A bad record raises BadRowError, and nothing of the call takes effect.
+        """
+        declared = self._table(table)
+        relation = self._running().engine.table(table)
+        content = data.encode() if isinstance(data, str) else data
+        described = {"name": format, "config": config}
+        rows = parse_pushed(content, described, declared, relation.arrow, relation.defaults)
+        self._submit(declared.name, rows)
+        count: int = rows.num_rows
+        return count
+
+    def execute(self, sql: str) -> int:
+        """Run `INSERT INTO table ...` with values or any query over tables and views; returns how many rows.
+
+        The query sees one consistent snapshot, and its rows take effect as those of `insert` do.
+        """
+        statement = parse_insert(sql)
+        declared = self._table(statement.table)
+        rows = self.query(statement.query)
+        names = statement.columns or tuple(column.name for column in declared.columns)
+        if len(names) != rows.num_columns:
+            raise ProgramError(
+                f"INSERT INTO {declared.name} names {len(names)} columns ({', '.join(names)}), and its query"
+                f" has {rows.num_columns}"
+            )
+        self.insert(declared.name, rows.rename_columns(list(names)))
+        count: int = rows.num_rows
+        return count
+
     def _send(self, table: str, rows: Any, *, delete: bool) -> None:
         controller = self._running()
         declared = self._table(table)
@@ -147,15 +291,21 @@ class Pipeline:
         if delete and declared.append_only:
             raise StateError(f"rows cannot be deleted from {declared.name}: it is declared append_only")
         converted = to_arrow(declared, relation.arrow, rows, delete=delete, defaults=relation.defaults)
-        opened: list[tuple[str, pa.Table]] | None = getattr(self._local, "opened", None)
+        self._submit(declared.name, converted)
+
+    def _submit(self, table: str, rows: pa.Table) -> None:
+        opened: list[Arrival] | None = getattr(self._local, "opened", None)
         if opened is not None:
-            opened.append((declared.name, converted))
-        elif converted.num_rows:
-            controller.submit([(declared.name, converted)], explicit=False)
+            opened.append(Arrival(table, rows))
+        elif rows.num_rows:
+            self._running().submit([Arrival(table, rows)], alone=False)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything this thread sends within the block takes effect together; an exception drops it all."""
+        """Everything this thread sends within the block takes effect together; an exception drops it all.
+
+        It is a transaction of its own, unless `start_transaction` opened one: then it joins that one.
+        """
         controller = self._running()
         if getattr(self._local, "opened", None) is not None:
             raise StateError("this thread is already in a transaction; transactions do not nest")
@@ -165,12 +315,13 @@ class Pipeline:
             inputs = self._local.opened
         finally:
             self._local.opened = None
-        controller.submit(inputs, explicit=True)
+        controller.submit(inputs, alone=True)
 
     def flush(self) -> None:
-        """Wait until everything accepted so far is in the views.
+        """Wait until everything accepted so far is in the views and in the outputs that can be reached.
 
-        Raises EvaluationError if a transaction could not be evaluated; it did not take effect.
+        Raises EvaluationError if a transaction could not be evaluated: it did not take effect, and the
+        pipeline is paused until `resume`. What was accepted into an open transaction is safe in the journal.
         """
         self._running().flush()
 
@@ -187,8 +338,10 @@ class Pipeline:
 
     def query(self, sql: str) -> pa.Table:
         """Any Spark SQL query over the tables and views, answered from one consistent snapshot."""
+        controller = self._running()
+        controller.refuse_queries()
         try:
-            return self._running().engine.query(sql)
+            return controller.engine.query(sql)
         except PySparkException as error:
             message = str(error).strip().split("\n", 1)[0]
             raise EvaluationError(f"the query could not be answered: {message}") from error
@@ -199,10 +352,32 @@ class Pipeline:
         Iterating ends when it has caught up, and may be continued; with `follow` it waits for more.
         """
         controller = self._running()
+        controller.refuse_queries()
         relation = controller.engine.relations.get(view.lower())
         if not isinstance(relation, ViewRelation):
             raise StateError(f"there is no view {view}; the views are: {', '.join(self.views)}")
         return controller.subscribe(relation.name, follow=follow)
+
+    def on_change(
+        self, view: str, function: Callable[[int, pa.Table], object], *, name: str | None = None
+    ) -> None:
+        """Call `function(transaction, changes)` for each transaction that changes a view, from `start` on.
+
+        At least once: a transaction that was being delivered when the process crashed comes again, with the
+        same number. `changes` has the view's columns, `_change_type` and `_weight`.
+        """
+        if self._controller is not None:
+            raise StateError(
+                f"the pipeline {self.name} is already running; register functions before start()"
+            )
+        found = next((v.name for v in self.program.views if v.name.lower() == view.lower()), None)
+        if found is None:
+            raise StateError(f"there is no view {view}; the views are: {', '.join(self.views)}")
+        taken = {output.name for _, output in self._callbacks} | set(self.program.connectors)
+        called = name or f"{found}.callback"
+        if called in taken:
+            raise StateError(f"the name {called} is taken; give another one with name=...")
+        self._callbacks.append((found, CallbackOutput(called, function)))
 
     def explain(self, view: str, format: str = "text") -> str:
         """The strategy of each operator of a view, and why; `format` is text, json or mermaid."""
@@ -211,8 +386,8 @@ class Pipeline:
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and the size of each trace."""
         if self._controller is None:
-            return {"state": self._state}
-        return self._controller.stats(self._state)
+            return {"state": self.state}
+        return self._controller.stats(self.state)
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -254,8 +429,8 @@ def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
             raise StateError(f"unknown setting {key!r}; known: {', '.join(_CONFIG)}")
         if not isinstance(value, _CONFIG[key]) or isinstance(value, bool):
             raise StateError(f"the setting {key!r} must be of type {_CONFIG[key].__name__}, not {value!r}")
-        if isinstance(value, int) and value < 1:
-            raise StateError(f"the setting {key!r} must be at least 1, not {value}")
+        if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
+            raise StateError(f"the setting {key!r} must not be {value}; it is too small")
     return dict(config)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -105,11 +106,16 @@ def test_a_data_error_takes_nothing_with_it(shop: penstock.Pipeline) -> None:
     shop.insert("orders", [_order(1, "4.00", parts=2)])
     shop.flush()
     shop.insert("orders", [_order(2, parts=0), _order(3)])
-    with pytest.raises(EvaluationError, match=r"did not take effect.*DIVIDE_BY_ZERO"):
+    with pytest.raises(EvaluationError, match=r"did not take effect: in view per_part.*DIVIDE_BY_ZERO"):
         shop.flush()
+    assert shop.state == "Paused"
     assert _rows(shop, "by_region") == [{"region": "north", "n": 1, "total": Decimal("4.00")}]
     assert shop.query("SELECT count(*) AS n FROM orders").to_pylist() == [{"n": 1}]
     shop.insert("orders", [_order(3)])
+    with pytest.raises(EvaluationError, match="DIVIDE_BY_ZERO"):
+        shop.resume()
+    shop.resume(skip_transaction=shop.stats()["transaction"]["number"])
+    assert shop.state == "Running"
     shop.flush()
     assert _rows(shop, "by_region") == [{"region": "north", "n": 2, "total": Decimal("5.00")}]
 
@@ -214,8 +220,9 @@ def test_state_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
             penstock.Pipeline("kept", program=program, storage=tmp_path).start()
     with pytest.raises(StorageError, match="belongs to the pipeline 'kept'"):
         penstock.Pipeline("other", program=program, storage=tmp_path).start()
+    other = program.replace("count(*)", "sum(1)")
     with pytest.raises(StorageError, match="another version of the program"):
-        penstock.Pipeline("kept", program=program + "--", storage=tmp_path).start()
+        penstock.Pipeline("kept", program=other, storage=tmp_path).start()
     second = penstock.Pipeline("kept", program=program, storage=tmp_path, config={"workers": 2})
     with second:
         assert second.stats()["transactions"] == 1
@@ -231,7 +238,10 @@ def test_state_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
     second.flush()
     second.kill()
     with second:
-        assert second.stats()["transactions"] == 4
+        stats = second.stats()
+        assert stats["transactions"] == 4
+        assert (stats["recovery"]["transactions"], stats["recovery"]["rows"]) == (2, 2)
+        assert all(stats["recovery"][part] >= 0 for part in ("spark_s", "load_s", "replay_s"))
         assert second.stats()["tables"]["t"]["rows"] == 10
         assert _rows(second, "v") == [{"g": 0, "n": 6}, {"g": 1, "n": 4}]
     (tmp_path / "state.json").unlink()
@@ -253,3 +263,36 @@ def test_state_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
 def test_errors_in_views_have_a_place(query: str, message: str) -> None:
     with pytest.raises(ProgramError, match=message):
         penstock.check(f"CREATE TABLE t (id INT);\nCREATE VIEW v AS\n{query}")
+
+
+@pytest.mark.parametrize(("every", "replayed"), [(2, 1), (0, 3)])
+def test_checkpoints_are_taken_as_often_as_set(tmp_path: Path, every: int, replayed: int) -> None:
+    config = {"workers": 1, "checkpoint_transactions": every}
+    program = "CREATE TABLE t (id INT PRIMARY KEY); CREATE VIEW v AS SELECT count(*) AS n FROM t"
+    pipeline = penstock.Pipeline("kept", program=program, storage=tmp_path, config=config)
+    pipeline.start()
+    pipeline.insert("t", [{"id": 1}])
+    pipeline.flush()
+    deadline = time.monotonic() + 20
+    while every and pipeline.stats()["checkpoint"]["transaction"] != 1:  # 0 is the initial one
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    pipeline.insert("t", [{"id": 2}])
+    pipeline.flush()
+    pipeline.kill()
+    with pipeline:
+        assert pipeline.stats()["recovery"]["transactions"] == replayed
+        assert _rows(pipeline, "v") == [{"n": 2}]
+
+
+def test_null_of_a_type_whose_parts_cannot_be_null() -> None:
+    program = """
+    CREATE TABLE t (id INT PRIMARY KEY, v VARIANT, s STRUCT<a: INT NOT NULL>);
+    CREATE VIEW c AS SELECT count(v) AS v, count(s) AS s FROM t;
+    """
+    with penstock.Pipeline("nulls", program, config={"workers": 2}) as pipeline:
+        pipeline.push("t", '{"id": 1, "v": {"x": 1}, "s": {"a": 1}}\n{"id": 2}\n')
+        pipeline.flush()
+        assert _rows(pipeline, "c") == [{"v": 1, "s": 1}]
+        assert pipeline.query("SELECT v, s FROM t WHERE id = 2").to_pylist() == [{"v": None, "s": None}]
+        assert pipeline.query("SELECT v, s FROM t").num_rows == 2

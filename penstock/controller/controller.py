@@ -1,42 +1,36 @@
-"""One thread runs transactions, another merges batches and compiles, a third feeds connectors."""
+"""One thread runs transactions, another merges and compiles, and each connector has one of its own.
+
+Everything that changes the state of transactions happens in the one thread; others ask for it through the
+queue.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
-import pyarrow as pa
-
-from penstock.connectors import Feeder, Input, Output, Split
 from penstock.controller.changes import Change, Changes, with_change_type
-from penstock.controller.recovery import clock_row
-from penstock.controller.statistics import Statistics
+from penstock.controller.checkpoints import Checkpoints
+from penstock.controller.inputs import InputRunner
+from penstock.controller.machine import Event, State
+from penstock.controller.outputs import OutputRunner
+from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Saved, Storage
-from penstock.controller.work import Work, WorkQueue
-from penstock.engine.engine import Engine, Result
+from penstock.controller.transactions import Transactions
+from penstock.controller.work import Arrival, Ask, Request, Work, WorkQueue
+from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
-from penstock.errors import PenstockError, StateError
-from penstock.journal.journal import Recorded
+from penstock.errors import PenstockError, StateError, StorageError
+from penstock.journal.record import Kind
 
 _log = logging.getLogger("penstock")
 
-# Recovery runs at most about this many transactions again, or this many bytes of input.
-_SAVE_EVERY = 500
-_SAVE_BYTES = 256 << 20
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much becomes one transaction, and how much may wait."""
-
-    max_transaction_rows: int = 1_000_000
-    max_queued_rows: int = 2_000_000
+CHECKPOINT_TRANSACTIONS = 500
+"""Recovery runs at most about this many transactions again, unless set otherwise."""
 
 
 class Controller:
@@ -47,174 +41,294 @@ class Controller:
         engine: Engine,
         storage: Storage,
         saved: Saved,
-        transaction: int,
-        rows: Mapping[str, int],
-        inputs: dict[str, list[Input]],
-        outputs: dict[str, list[Output]],
-        limits: Limits,
+        queue: WorkQueue,
+        inputs: Sequence[InputRunner],
+        outputs: Sequence[OutputRunner],
+        durations: Durations,
+        checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
     ) -> None:
         self.engine = engine
-        self.statistics = Statistics(rows)
-        self.transaction = transaction
-        self._storage = storage
-        self._saved = saved
+        self._inputs = inputs
         self._outputs = outputs
-        self._readers: dict[str, WeakSet[Changes]] = {}
-        self._between = threading.Lock()  # held while a transaction takes effect and is delivered
-        self._queue = WorkQueue(limits.max_transaction_rows, limits.max_queued_rows)
+        self._queue = queue
+        self._stopping = threading.Event()
+        self._between = threading.Lock()  # held while anything happens to a transaction
+        self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping)
+        self._replayer = Replayer(self._transactions, saved, durations)
+        self.checkpoints = Checkpoints(self._transactions, saved, self._between, checkpoint_transactions)
+        self._paused = False
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._failure: PenstockError | None = None
         self._untidy = threading.Event()
-        self._stopping = threading.Event()
-        self.failure: PenstockError | None = None
-        self.failed = False
-        self._feeder = Feeder(inputs, self._feed) if inputs else None
+        self._recovered = threading.Event()
         self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
-        if self._feeder is not None:
-            self._threads.append(self._thread(self._run_feeder, "inputs"))
+        self._threads += [self._thread(runner.run, runner.name) for runner in inputs]
+        self._deliverers = [self._thread(runner.run, runner.name) for runner in outputs]
 
     @staticmethod
     def _thread(target: Callable[[], None], name: str) -> threading.Thread:
         return threading.Thread(target=target, name=f"penstock {name}", daemon=True)
 
     def start(self) -> None:
-        for thread in self._threads:
+        """Begin to recover; `recovered` waits for the end of it."""
+        for thread in [*self._deliverers, self._threads[0]]:
             thread.start()
+
+    def recovered(self, timeout: float | None = None) -> bool:
+        """Wait until the pipeline is running or paused; raises what kept it from either."""
+        if not self._recovered.wait(timeout):
+            return False
+        if self._recovery_failed:
+            assert self.error is not None
+            raise self.error
+        return True
+
+    @property
+    def _recovery_failed(self) -> bool:
+        return self._recovered.is_set() and self._transactions.machine.replaying
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the pipeline is paused, or did not start."""
+        return self._transactions.error
+
+    # -- what it is doing -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        if self._transactions.machine.replaying:
+            return "Replaying"
+        return "Paused" if self._paused or self._transactions.machine.state is State.FAILED else "Running"
+
+    @property
+    def transaction(self) -> int:
+        """The last transaction that ended."""
+        return self._transactions.machine.last
+
+    @property
+    def open_transaction(self) -> int | None:
+        """The number of the transaction that a client opened."""
+        return self._transactions.machine.number if self._transactions.machine.client else None
+
+    def refuse_queries(self) -> None:
+        """Views can be read between transactions, and not before the last one is there again."""
+        if self._transactions.broken and self.error is not None:
+            raise self.error
+        if self._transactions.machine.replaying:
+            raise StateError(
+                f"the pipeline is replaying its journal ({self._replayer.progress}); ask again when it runs"
+            )
 
     # -- input ----------------------------------------------------------------------------------
 
-    def submit(self, inputs: Sequence[tuple[str, pa.Table]], *, explicit: bool) -> None:
+    def submit(self, arrivals: Sequence[Arrival], *, alone: bool) -> None:
         """Accept rows; they are in the views after `flush`."""
-        work = Work(list(inputs), explicit)
-        if not self._queue.put(work, wait=True):
-            raise StateError("the pipeline is stopped; start it again to send rows")
+        work = Work(arrivals, alone)
+        if not self._queue.put(work, waits=lambda: not self._is_stuck()):
+            raise self.error or StateError("the pipeline is stopped; start it again to send rows")
         with self._unflushed_lock:
             self._unflushed = [w for w in self._unflushed if not w.done.is_set() or w.error]
             self._unflushed.append(work)
 
-    def _feed(self, table: str, splits: list[Split]) -> None:
-        self._queue.put(Work([(table, split) for split in splits], explicit=False), wait=True)
-
     def flush(self) -> None:
-        """Wait until everything accepted so far is in the views; raise what kept a part of it out."""
+        """Wait until everything accepted so far is in the views and in the outputs that can be reached.
+
+        Raises what kept a part of it out. What was accepted into an open transaction is in the journal.
+        """
         with self._unflushed_lock:
             waiting = list(self._unflushed)
         for work in waiting:
-            work.done.wait()
+            with self._changed:
+                while not work.done.is_set() and not self._is_stuck():
+                    self._changed.wait()
+        ended = [work for work in waiting if work.done.is_set()]
         with self._unflushed_lock:
-            self._unflushed = [work for work in self._unflushed if work not in waiting]
-        for work in waiting:
+            self._unflushed = [work for work in self._unflushed if work not in ended]
+        for work in ended:
             if work.error is not None:
                 raise work.error
+        if len(ended) < len(waiting) and self.error is not None:
+            raise self.error
+        for output in self._outputs:
+            output.settle()
         self._raise_failure()
+
+    def _is_stuck(self) -> bool:
+        return (
+            self._transactions.broken
+            or self._transactions.machine.state is State.FAILED
+            or self._recovery_failed
+        )
 
     @property
     def inputs_ended(self) -> bool:
-        return self._feeder is None or self._feeder.ended
+        return all(runner.finished for runner in self._inputs)
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until every input ended and all of it is processed."""
+        """Wait until every input ended and all of it is in the views and the outputs."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._raise_failure()
-            if self.inputs_ended and self._idle():
+            if self._is_stuck() and self.error is not None:
+                raise self.error
+            if self._stopping.is_set():
+                raise StateError("the pipeline was stopped")
+            if self._recovered.is_set() and self.inputs_ended and self._queue.idle:
+                for output in self._outputs:
+                    output.settle()
                 return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
 
-    def _idle(self) -> bool:
-        return not self._queue.pending() and not self._busy
+    def failed(self, error: PenstockError) -> None:
+        """A connector cannot go on."""
+        _log.error("%s", error)
+        self._failure = error
 
     def _raise_failure(self) -> None:
-        failure, self.failure = self.failure, None
+        failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
+    # -- what clients ask for -------------------------------------------------------------------
+
+    def ask(self, ask: Ask, number: int | None = None, **note: Any) -> int:
+        """Have the transaction thread do something in its turn; raises why it could not."""
+        request = Request(ask, number, note)
+        if not self._queue.ask(request):
+            raise StateError("the pipeline is stopped; start it again")
+        request.done.wait()
+        if request.error is not None:
+            raise request.error
+        return request.answer
+
+    def pause(self, paused: bool) -> None:
+        """Hold all input connectors, or let them go on."""
+        self._paused = paused
+        for runner in self._inputs:
+            runner.hold(paused)
+
+    def _answer(self, request: Request) -> None:
+        try:
+            request.answer = self._do(request)
+        except StorageError as error:
+            self._break(error)
+            request.error = self.error
+        except PenstockError as error:
+            request.error = error
+        except Exception as error:
+            self._break(error)
+            request.error = self.error
+        request.done.set()
+
+    def _do(self, request: Request) -> int:
+        transactions = self._transactions
+        machine = transactions.machine
+        match request.ask:
+            case Ask.BEGIN:
+                transactions.begin()
+            case Ask.COMMIT:
+                self._expect(request)
+                machine.after(Event.EVALUATE)
+                if not machine.client:
+                    raise StateError("no transaction is open; start one first")
+                self._evaluate()
+            case Ask.ROLL_BACK:
+                self._expect(request)
+                transactions.end(Event.ROLL_BACK, Kind.ROLL_BACK, {})
+            case Ask.SKIP:
+                self._expect(request)
+                reason = getattr(self.error, "reason", None) or str(self.error)
+                transactions.end(Event.SKIP, Kind.SKIP, {"reason": reason})
+                _log.warning("transaction %d was skipped: %s", machine.number, reason)
+            case Ask.RETRY:
+                if machine.state is State.FAILED:
+                    self._evaluate()
+            case Ask.CONNECTOR:
+                transactions.pause_connector(request.note["connector"], request.note["paused"])
+        return machine.number
+
+    def _evaluate(self) -> None:
+        self._transactions.evaluate()
+        if self.error is not None:
+            raise self.error
+
+    def _expect(self, request: Request) -> None:
+        if request.number is not None and request.number != self._transactions.machine.number:
+            raise StateError(
+                f"transaction {request.number} is not under way; the one that is, or comes next, is"
+                f" {self._transactions.machine.number}"
+            )
+
     # -- transactions ---------------------------------------------------------------------------
 
-    _busy = False
-
     def _run(self) -> None:
+        try:
+            self._replayer.recover()
+            with self._between:
+                self._replayer.complete()
+        except BaseException as error:
+            self._transactions.error = (
+                error
+                if isinstance(error, PenstockError)
+                else StorageError(f"the pipeline could not be recovered: {error}")
+            )
+            if not isinstance(error, PenstockError):
+                _log.exception("recovery failed")
+            self._queue.close(drop=True)
+            self._recovered.set()
+            self._notify()
+            return
+        for thread in self._threads[1:]:
+            thread.start()
+        self._recovered.set()
         while True:
-            works = self._queue.take()
-            if not works:
+            failed = self._transactions.machine.state is State.FAILED
+            taken = self._queue.take_request() if failed else self._queue.take()
+            if taken is None:
+                self._notify()
                 return
-            self._busy = True
-            error: PenstockError | None = None
-            try:
-                self._transact(works)
-            except PenstockError as caught:
-                error = caught
-                _log.error("%s", caught)
-            except Exception as caught:
-                error = StateError(f"the pipeline cannot go on: {caught}. Stop it and start it again.")
-                error.__cause__ = caught
-                _log.exception("a transaction failed")
-            for work in works:
-                work.error = error
-                work.done.set()
-            self._busy = False
+            with self._between:
+                if isinstance(taken, Request):
+                    self._answer(taken)
+                else:
+                    self._transact(taken)
+            self._queue.finish()
+            self._notify()
             self._untidy.set()
-            if error is not None and any(isinstance(i, Split) for w in works for _, i in w.inputs):
-                # What a connector read would be lost if later input took effect without it.
-                self.failed = True
-                self.failure = error
-                self._queue.close(drop=True)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        self._queue.wake()
 
     def _transact(self, works: Sequence[Work]) -> None:
-        begin = time.monotonic()
-        number = self.transaction + 1
-        now = datetime.now(UTC)
-        journal = self._storage.journal
-        # Reading holds the batches of the change back from being merged away until they are delivered.
-        with self._between, self.engine.state.reading():
-            try:
-                inputs = self._stage(number, works, now)
-                journal.record(Recorded(number, now, inputs))
-                result = self.engine.run(number, inputs, now=now)
-            except BaseException:
-                journal.drop(number)
-                raise
-            if self._storage.temporary:
-                journal.drop(number)
-            self.transaction = number
-            seconds = time.monotonic() - begin
-            self.statistics.record(
-                number, seconds, result.rows_in, result.errors, result.rows_out, result.growth
-            )
-            self._deliver(result)
-
-    def _stage(self, number: int, works: Sequence[Work], now: datetime) -> dict[str, list[Split]]:
-        """Rows become splits: those of neighbouring calls for one table become one file."""
-        arrived: dict[str, list[pa.Table | Split]] = {}
+        """Take input in, and unless a client's transaction is open evaluate it."""
+        try:
+            self._transactions.step([arrival for work in works for arrival in work.arrivals])
+            if not self._transactions.machine.client:
+                self._transactions.evaluate()
+        except Exception as error:
+            self._break(error)
         for work in works:
-            for table, item in work.inputs:
-                arrived.setdefault(self.engine.table(table).name, []).append(item)
-        staged: dict[str, list[Split]] = {}
-        for table, items in arrived.items():
-            tables = [item for item in items if isinstance(item, pa.Table)]
-            splits = [item for item in items if isinstance(item, Split)]
-            if tables:
-                file = self.engine.table(table).trace
-                splits += self._storage.journal.stage(number, file, pa.concat_tables(tables))
-            staged[table] = splits
-        if self.engine.uses_clock:
-            staged[CLOCK] = self._storage.journal.stage(number, CLOCK, clock_row(now))
-        return staged
+            work.error = self.error
+            work.done.set()
+
+    def _break(self, error: Exception) -> None:
+        """What is on disk and what is in memory may differ now: take nothing more, and save nothing."""
+        broken = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
+        broken.__cause__ = error
+        self._transactions.error = broken
+        self._transactions.broken = True
+        _log.error("%s", broken, exc_info=not isinstance(error, PenstockError))
+        self._queue.close(drop=True)
+
+    # -- recovery -------------------------------------------------------------------------------
 
     # -- readers --------------------------------------------------------------------------------
-
-    def _deliver(self, result: Result) -> None:
-        for view, paths in result.changed.items():
-            readers = list(self._readers.get(view, ()))
-            outputs = self._outputs.get(view, [])
-            if readers or outputs:
-                data = with_change_type(self.engine.change(view, paths))
-                for output in outputs:
-                    output.write(result.transaction, data)
-                for reader in readers:
-                    reader.deliver(Change(result.transaction, data))
 
     def subscribe(self, view: str, *, follow: bool) -> Changes:
         """A reader that begins with the view's rows as they are now."""
@@ -224,7 +338,7 @@ class Controller:
             rows = self.engine.rows(view)
             if rows.num_rows:
                 reader.deliver(Change(transaction, with_change_type(rows)))
-            self._readers.setdefault(self.engine.relation(view).name, WeakSet()).add(reader)
+            self._transactions.readers.setdefault(self.engine.relation(view).name, WeakSet()).add(reader)
         return reader
 
     # -- background -----------------------------------------------------------------------------
@@ -234,65 +348,43 @@ class Controller:
             self._untidy.wait()
             self._untidy.clear()
             try:
-                while not self._stopping.is_set() and self.engine.tidy():
-                    pass
-                if self._should_save():
-                    self.save()
+                more = True
+                while more and not self._stopping.is_set():
+                    if self.checkpoints.due:
+                        self.checkpoints.take()
+                    more = self.engine.tidy()
             except Exception:
                 if not self._stopping.is_set():
                     _log.exception("tidying up failed; it will be tried again")
-
-    def _should_save(self) -> bool:
-        since = self.transaction - self._saved.transaction
-        return since >= _SAVE_EVERY or (since > 0 and self._storage.journal.staged_bytes >= _SAVE_BYTES)
-
-    def save(self) -> None:
-        """Save the state as it is between two transactions, and let go of the journal up to there."""
-        if self._storage.temporary:
-            return
-        state = self.engine.state
-        with self._between:
-            saved = replace(
-                self._saved,
-                transaction=self.transaction,
-                rows=dict(self.statistics.rows),
-                circuit=sorted(self.engine.circuit.traces),
-                traces=state.sizes(),
-            )
-            state.keep(self._saved.traces, saved.traces)
-        self._storage.save(saved)
-        state.keep(saved.traces)
-        self._storage.journal.trim(saved.transaction)
-        self._saved = saved
-
-    def _run_feeder(self) -> None:
-        assert self._feeder is not None
-        try:
-            self._feeder.run()
-        except PenstockError as error:
-            self.failure = error
-            _log.error("%s", error)
 
     # -- end ------------------------------------------------------------------------------------
 
     def stop(self, *, drop: bool) -> None:
         """Finish what is queued (or drop it) and end all threads."""
-        if self._feeder is not None:
-            self._feeder.stop()
+        for runner in self._inputs:
+            runner.stop()
+        for output in self._outputs:
+            output.unbind()
         self._queue.close(drop=drop)
         self._stopping.set()
         self._untidy.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
-        for readers in self._readers.values():
+        self._join(self._threads)
+        for output in self._outputs:
+            output.stop(drop=drop)
+        self._join(self._deliverers)
+        for readers in self._transactions.readers.values():
             for reader in readers:
                 reader.close()
-        for outputs in self._outputs.values():
-            for output in outputs:
-                output.close()
-        if self._feeder is not None:
-            self._feeder.close()
+        for output in self._outputs:
+            output.output.close()
+        for runner in self._inputs:
+            runner.input.close()
+
+    @staticmethod
+    def _join(threads: Sequence[threading.Thread]) -> None:
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
 
     def stats(self, state: str) -> dict[str, Any]:
         """What `Pipeline.stats` returns."""
@@ -309,11 +401,36 @@ class Controller:
         relations = [r for r in self.engine.relations.values() if r.name != CLOCK]
         tables = [r for r in relations if isinstance(r, TableRelation)]
         views = [r for r in relations if isinstance(r, ViewRelation)]
+        opened = self._transactions.opened
         return {
             "state": state,
-            "transactions": self.transaction,
-            "latency_ms": self.statistics.latencies(),
-            "tables": {t.name: self.statistics.table(t.name) for t in tables},
-            "views": {v.name: self.statistics.view(v.name) for v in views},
+            "error": None if self.error is None else str(self.error),
+            "transactions": max(self.transaction, 0),
+            "transaction": None
+            if opened is None
+            else {
+                "number": opened.number,
+                "client": self._transactions.machine.client,
+                "state": str(self._transactions.machine.state),
+                "steps": len(opened.steps),
+                "rows": opened.rows,
+            },
+            "replay": str(self._replayer.progress) if self._transactions.machine.replaying else None,
+            "recovery": {
+                "spark_s": self._replayer.durations.spark_s,
+                "load_s": self._replayer.durations.load_s,
+                "replay_s": self._replayer.durations.replay_s,
+                "transactions": self._replayer.progress.transactions_done,
+                "rows": self._replayer.progress.rows_done,
+            },
+            "checkpoint": {
+                "transaction": self.checkpoints.saved.transaction,
+                "waits_for": self.checkpoints.hindrance,
+            },
+            "latency_ms": self._transactions.statistics.latencies(),
+            "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
+            "views": {v.name: self._transactions.statistics.view(v.name) for v in views},
+            "inputs": {runner.name: runner.stats() for runner in self._inputs},
+            "outputs": {output.name: output.stats() for output in self._outputs},
             "traces": traces,
         }

@@ -1,73 +1,230 @@
-"""From the last saved state to the state in which the pipeline ended, however it ended."""
+"""From the last checkpoint to where the pipeline was when it ended, however it ended.
+
+First a plan is made of what the journal says, which can be read before it is carried out; then it is carried
+out. Transactions that every output has are run together, for nobody will see them one by one again.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-import pyarrow as pa
+from penstock.controller.machine import JOURNALED, Event, Machine, State, recorded
+from penstock.engine.engine import Fed, Owner
+from penstock.errors import ReplayError, StateError, StorageError
+from penstock.journal.journal import Entry
+from penstock.journal.record import Digest, Kind, Record
 
-from penstock.controller.storage import Saved, Storage
-from penstock.engine.engine import Engine
-from penstock.engine.relations import CLOCK
-from penstock.errors import EvaluationError, StorageError
+_EVENTS = frozenset(Kind(event) for event in JOURNALED)  # other records tell nothing about a transaction
 
-_log = logging.getLogger("penstock")
+_SPAN_ROWS = 1_000_000
+_SPAN_SPLITS = 5_000
 
 
-def recover(engine: Engine, storage: Storage, saved: Saved) -> tuple[int, Counter[str]]:
-    """Load the saved state and run again what was recorded after it.
+@dataclass
+class Recorded:
+    """One transaction as the journal has it."""
 
-    Returns the number of the last transaction and how many rows each relation has. The record of a
-    transaction is written before it is evaluated, so the last one may never have been: it takes
-    effect now. If it cannot be evaluated it is dropped, as it would have been then.
-    """
-    engine.state.load(saved.traces)
-    engine.circuit.prepare()
-    rows = Counter(saved.rows)
-    transaction = saved.transaction
-    unknown = set(engine.circuit.traces) - set(saved.circuit)
-    if transaction >= 0 and unknown:
-        raise StorageError(
-            f"Spark plans the program otherwise than when {storage.path} was written: the saved state lacks"
-            f" {', '.join(sorted(unknown))}. Use the version of Spark and Penstock that wrote it, or start"
-            " with an empty directory."
+    number: int
+    steps: list[Entry] = field(default_factory=list)
+    end: Record | None = None
+
+    @property
+    def committed(self) -> bool:
+        return self.end is not None and self.end.kind is Kind.COMMIT
+
+    @property
+    def changed(self) -> Sequence[str]:
+        """The relations it changed."""
+        found: Sequence[str] = self.end.note.get("changed", ()) if self.end is not None else ()
+        return found
+
+    @property
+    def rows(self) -> int:
+        return sum(f.split.rows or 0 for feds in inputs_of(self).values() for f in feds)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Run recorded transactions again, as one."""
+
+    transactions: Sequence[Recorded]
+
+    @property
+    def last(self) -> Recorded:
+        return self.transactions[-1]
+
+    @property
+    def at(self) -> datetime:
+        assert self.last.end is not None, "only transactions that were committed are replayed"
+        return self.last.end.at
+
+    def __str__(self) -> str:
+        first, last = self.transactions[0].number, self.last.number
+        return (
+            f"replay transaction {last}"
+            if first == last
+            else f"replay transactions {first} to {last} together"
         )
-    if transaction < 0:
-        rows.update(_initial(engine, storage))
-        transaction = 0
-    replayed = 0
-    for recorded in storage.journal.after(transaction):
-        try:
-            result = engine.run(recorded.transaction, recorded.inputs, now=recorded.now)
-        except EvaluationError as error:
-            _log.error("%s", error)
-            storage.journal.drop(recorded.transaction)
-            break
-        rows.update(result.growth)
-        transaction = recorded.transaction
-        replayed += 1
-    if replayed:
-        _log.warning("recovered transactions %d to %d", transaction - replayed + 1, transaction)
-    return transaction, rows
 
 
-def _initial(engine: Engine, storage: Storage) -> dict[str, int]:
-    """What views contain before any input: constant rows, and aggregates over nothing."""
-    now = datetime.now(UTC)
-    inputs = {CLOCK: storage.journal.stage(0, CLOCK, clock_row(now))} if engine.uses_clock else {}
-    growth = engine.run(0, inputs, now=now, initial=True).growth
-    storage.journal.drop(0)
-    return dict(growth)
+@dataclass(frozen=True)
+class Complete:
+    """Finish a transaction that the engine opened and did not commit."""
+
+    transaction: Recorded
+
+    def __str__(self) -> str:
+        return f"complete transaction {self.transaction.number}"
 
 
-def clock_row(now: datetime) -> pa.Table:
-    """The clock's one row, as input."""
-    return pa.table(
-        {
-            "id": pa.array([0], pa.int32()),
-            "now": pa.array([now], pa.timestamp("us", "UTC")),
-            "_op": pa.array([1], pa.int8()),
-        }
+@dataclass(frozen=True)
+class Reopen:
+    """Leave a client's transaction open, for the client to commit or roll back."""
+
+    transaction: Recorded
+
+    def __str__(self) -> str:
+        return f"leave transaction {self.transaction.number} open"
+
+
+Stage = Replay | Complete | Reopen
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What recovery will do, and what is known when it is done."""
+
+    machine: Machine
+    stages: Sequence[Stage]
+    positions: Mapping[str, Any]  # of the connectors, after the last transaction that ended
+    paused: Mapping[str, bool]
+    transactions: int
+    rows: int
+
+
+def plan(
+    entries: Sequence[Entry],
+    last: int,
+    positions: Mapping[str, Any],
+    has: Callable[[Recorded], bool],
+) -> Plan:
+    """What to do about the records that follow transaction `last`.
+
+    `positions` is where the connectors stood then; `has` tells whether no output lacks a transaction.
+    """
+    try:
+        machine = recorded(last, _events(entries))
+    except StateError as error:
+        raise StorageError(f"{error}. Restore the storage directory from a copy.") from error
+    found = _grouped(entries)
+    now = dict(positions)
+    for transaction in found:
+        if transaction.end is not None and transaction.end.kind is not Kind.ROLL_BACK:
+            now.update(positions_of(transaction.steps))
+    committed = [transaction for transaction in found if transaction.committed]
+    stages: list[Stage] = list(_spans(committed, has))
+    if found and found[-1].end is None:
+        stages.append(Reopen(found[-1]) if machine.state is State.OPEN else Complete(found[-1]))
+    paused = {
+        entry.record.note["connector"]: entry.record.note["paused"]
+        for entry in entries
+        if entry.record.kind is Kind.CONNECTOR
+    }
+    return Plan(machine, stages, now, paused, len(committed), sum(t.rows for t in committed))
+
+
+def positions_of(steps: Sequence[Entry]) -> dict[str, Any]:
+    """Where the connectors stood after some steps."""
+    return {p.connector: p.position for e in steps for p in e.record.portions if p.position is not None}
+
+
+def _events(entries: Sequence[Entry]) -> Iterator[tuple[Event, int]]:
+    for entry in entries:
+        if entry.record.kind in _EVENTS:
+            yield Event(entry.record.kind), entry.record.transaction
+
+
+def _grouped(entries: Sequence[Entry]) -> list[Recorded]:
+    found: dict[int, Recorded] = {}
+    for entry in entries:
+        record = entry.record
+        if record.kind not in _EVENTS:
+            continue
+        transaction = found.setdefault(record.transaction, Recorded(record.transaction))
+        if record.kind is Kind.STEP:
+            transaction.steps.append(entry)
+        elif record.kind is not Kind.BEGIN:
+            transaction.end = record
+    return list(found.values())
+
+
+def _spans(transactions: Sequence[Recorded], has: Callable[[Recorded], bool]) -> Iterator[Replay]:
+    """Neighbours that every output has form a span, up to a size that fits one evaluation."""
+    span: list[Recorded] = []
+    rows = splits = 0
+    for transaction in transactions:
+        size = transaction.rows
+        parts = sum(len(feds) for feds in inputs_of(transaction).values())
+        # The initial transaction computes views from nothing, which no other does.
+        together = span and span[0].number > 0 and has(transaction) and has(span[-1])
+        if not together or rows + size > _SPAN_ROWS or splits + parts > _SPAN_SPLITS:
+            if span:
+                yield Replay(span)
+            span, rows, splits = [], 0, 0
+        span.append(transaction)
+        rows += size
+        splits += parts
+    if span:
+        yield Replay(span)
+
+
+def inputs_of(*transactions: Recorded) -> dict[str, list[Fed]]:
+    """What went into transactions, by table, in the order of arrival."""
+    inputs: dict[str, list[Fed]] = {}
+    for transaction in transactions:
+        for step in transaction.steps:
+            for portion in step.record.portions:
+                owner = Owner(portion.connector, transaction.number)
+                feds = inputs.setdefault(portion.table, [])
+                feds.extend(Fed(split, owner) for split in step.splits(portion))
+    return inputs
+
+
+def digests_of(result: Mapping[Owner, tuple[int, int]], number: int) -> dict[str, Digest]:
+    """What each connector gave to a transaction."""
+    return {owner.connector: Digest(*found) for owner, found in result.items() if owner.transaction == number}
+
+
+def verify(number: int, then: Mapping[str, Digest], now: Mapping[str, Digest]) -> None:
+    """Compare what each connector gave to a transaction then with what it gave in the replay.
+
+    >>> verify(7, {"orders": Digest(2, 5)}, {"orders": Digest(2, 5)})
+    """
+    for connector, was in then.items():
+        found = now.get(connector)
+        if found is None:
+            raise _mismatch(number, f"the connector {connector} gave it {was}, and gives nothing now")
+        if found.rows != was.rows:
+            raise _mismatch(
+                number, f"the connector {connector} gave it {was.rows} rows, and gives {found.rows} now"
+            )
+        if found.hash != was.hash:
+            raise _mismatch(
+                number,
+                f"the {was.rows} rows of the connector {connector} had the hash {was.hash:016x}, and have"
+                f" {found.hash:016x} now",
+            )
+    for connector, found in now.items():
+        if connector not in then:
+            raise _mismatch(number, f"the connector {connector} gave it nothing, and gives {found} now")
+
+
+def _mismatch(number: int, what: str) -> ReplayError:
+    return ReplayError(
+        f"transaction {number} cannot be replayed: {what}. The file or topic that it reads may have been"
+        " changed since, or the source is not deterministic. Restore what it read, or start with an empty"
+        " storage directory."
     )

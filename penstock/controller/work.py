@@ -1,88 +1,231 @@
-"""What waits to become a transaction."""
+"""What waits to be taken into a transaction, and what clients ask for in between."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.connectors import Split
 from penstock.errors import StateError
+from penstock.journal.record import API
 
-Input = tuple[str, "pa.Table | Split"]
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a connector gave for a table, and where it stood after that."""
+
+    table: str
+    data: pa.Table | Sequence[Split]
+    connector: str = API
+    position: Any = None
+
+    @property
+    def rows(self) -> int:
+        if isinstance(self.data, pa.Table):
+            rows: int = self.data.num_rows
+            return rows
+        return sum(split.rows or 0 for split in self.data)
 
 
 @dataclass(eq=False)
 class Work:
-    """Input that belongs to one transaction; an explicit one is never joined with others."""
+    """Input that takes effect together; if it is `alone`, nothing else joins its transaction."""
 
-    inputs: list[Input]
-    explicit: bool
+    arrivals: Sequence[Arrival]
+    alone: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
 
     @property
     def rows(self) -> int:
-        return sum(i.num_rows if isinstance(i, pa.Table) else i.rows or 0 for _, i in self.inputs)
+        return sum(arrival.rows for arrival in self.arrivals)
+
+    @property
+    def connector(self) -> str:
+        return self.arrivals[0].connector if self.arrivals else API
+
+
+class Ask(StrEnum):
+    """What a client may ask of the thread that runs transactions."""
+
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLL_BACK = "roll back"
+    RETRY = "retry"
+    SKIP = "skip"
+    CONNECTOR = "connector"
+
+
+@dataclass(eq=False)
+class Request:
+    """Something a client asked for, in its place among the input."""
+
+    ask: Ask
+    number: int | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    answer: int = -1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much becomes one transaction, how long to wait for it, and how much may wait."""
+
+    max_transaction_rows: int = 1_000_000
+    max_queued_rows: int = 2_000_000
+    min_batch_size_records: int = 0
+    max_buffering_delay_usecs: int = 0
 
 
 class WorkQueue:
-    """Work in order of arrival. Input that was queued while a transaction ran becomes one transaction
-    together, up to `max_rows`: so throughput grows under load by itself."""
+    """Work and requests in order of arrival. Input that was queued while a transaction ran becomes one
+    transaction together, up to `max_transaction_rows`: so throughput grows under load by itself."""
 
-    def __init__(self, max_rows: int, max_queued_rows: int) -> None:
-        self._max_rows = max_rows
-        self._max_queued_rows = max_queued_rows
-        self._queue: deque[Work] = deque()
-        self._rows = 0
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._queue: deque[Work | Request] = deque()
+        self._rows: Counter[str] = Counter()
+        self._since = 0.0
         self._changed = threading.Condition()
         self._closed = False
+        self._taken = False
 
-    def put(self, work: Work, *, wait: bool = False) -> bool:
-        """Queue work; with `wait`, first until there is room. False if the queue was closed."""
+    def put(
+        self,
+        work: Work,
+        *,
+        limit: int | None = None,
+        still: Callable[[], bool] = lambda: True,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Queue work once its connector has fewer than `limit` rows waiting.
+
+        False if the queue was closed meanwhile, if the work is `still` wanted no longer, or if there is no
+        room and nobody `waits` for it.
+        """
+        most = self._limits.max_queued_rows if limit is None else limit
         with self._changed:
-            while wait and self._rows >= self._max_queued_rows and not self._closed:
+            while self._rows[work.connector] >= most and not self._closed and still():
+                if not waits():
+                    return False
                 self._changed.wait()
-            if self._closed:
+            if self._closed or not still():
                 return False
+            # Rows may be 0 where a connector does not know how many it gave.
+            if not any(isinstance(item, Work) for item in self._queue):
+                self._since = time.monotonic()
             self._queue.append(work)
-            self._rows += work.rows
+            self._rows[work.connector] += work.rows
             self._changed.notify_all()
             return True
 
-    def take(self) -> list[Work]:
-        """The work of the next transaction; empty once the queue is closed and drained."""
+    def ask(self, request: Request) -> bool:
+        """Queue a request; False if the queue is closed."""
         with self._changed:
-            while not self._queue and not self._closed:
-                self._changed.wait()
+            if self._closed:
+                return False
+            self._queue.append(request)
+            self._changed.notify_all()
+            return True
+
+    def take(self) -> list[Work] | Request | None:
+        """The next request, or the work of the next step; None once the queue is closed and empty."""
+        with self._changed:
+            while not self._ripe():
+                self._changed.wait(self._patience() if self._queue else None)
             if not self._queue:
-                return []
-            taken = [self._queue.popleft()]
-            rows = taken[0].rows
-            while self._queue and not taken[0].explicit and not self._queue[0].explicit:
-                rows += self._queue[0].rows
-                if rows > self._max_rows:
+                return None
+            self._taken = True
+            head = self._queue.popleft()
+            if isinstance(head, Request):
+                return head
+            taken = [head]
+            rows = head.rows
+            while self._queue and not head.alone:
+                following = self._queue[0]
+                if isinstance(following, Request) or following.alone:
                     break
-                taken.append(self._queue.popleft())
-            self._rows -= sum(work.rows for work in taken)
+                rows += following.rows
+                if rows > self._limits.max_transaction_rows:
+                    break
+                self._queue.popleft()
+                taken.append(following)
+            for work in taken:
+                self._rows[work.connector] -= work.rows
             self._changed.notify_all()
             return taken
 
-    def pending(self) -> Sequence[Work]:
+    def take_request(self) -> Request | None:
+        """The next request, while all input waits; None once the queue is closed and has no request."""
         with self._changed:
-            return list(self._queue)
+            while True:
+                for item in self._queue:
+                    if isinstance(item, Request):
+                        self._queue.remove(item)
+                        self._taken = True
+                        return item
+                if self._closed:
+                    return None
+                self._changed.wait()
+
+    def finish(self) -> None:
+        """What was taken last is done with."""
+        with self._changed:
+            self._taken = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is being worked on."""
+        with self._changed:
+            return not self._queue and not self._taken
+
+    def discard(self, connector: str) -> None:
+        """Forget what a connector gave: it will give it again."""
+        with self._changed:
+            self._queue = deque(
+                item for item in self._queue if isinstance(item, Request) or item.connector != connector
+            )
+            self._rows[connector] = 0
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def queued(self, connector: str) -> int:
+        return self._rows[connector]
+
+    def _ripe(self) -> bool:
+        """Whether there is something to take: a request, enough rows, or rows that waited long enough."""
+        if self._closed:
+            return True
+        if not self._queue:
+            return False
+        few = self._rows.total() < self._limits.min_batch_size_records
+        plain = all(isinstance(item, Work) and not item.alone for item in self._queue)
+        return not (few and plain and self._patience() > 0)
+
+    def _patience(self) -> float:
+        """How many seconds the rows in the queue may still wait for company."""
+        return max(0.0, self._since + self._limits.max_buffering_delay_usecs / 1e6 - time.monotonic())
 
     def close(self, *, drop: bool) -> None:
         """Take nothing more; with `drop` forget what is queued."""
         with self._changed:
             self._closed = True
             if drop:
-                for work in self._queue:
-                    work.error = StateError("the pipeline was stopped before the rows were in the views")
-                    work.done.set()
+                for item in self._queue:
+                    item.error = StateError("the pipeline was stopped before this was done")
+                    item.done.set()
                 self._queue.clear()
-                self._rows = 0
+                self._rows.clear()
             self._changed.notify_all()

@@ -1,0 +1,198 @@
+"""Each output connector has a thread of its own and gets every transaction once, in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.connectors import NOTHING, Output
+from penstock.controller.retry import pauses
+from penstock.errors import ConnectorError, PenstockError, UnreachableError
+from penstock.failpoints import failpoint
+
+_log = logging.getLogger("penstock")
+
+MAX_WAITING = 64
+"""So many transactions may wait for a slow output before it holds the pipeline up."""
+
+
+class Status(StrEnum):
+    """How an output connector is doing."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"
+    FAILED = "failed"
+
+
+@dataclass
+class OutputRunner:
+    """Delivers the changes of a view to one output."""
+
+    view: str
+    output: Output
+    owner: str
+    schema: pa.Schema
+    failed: Callable[[PenstockError], None]
+    delivered: int = NOTHING
+    """The last transaction that it has."""
+    least: int = NOTHING
+    """The transaction up to which it must have everything, for the journal begins after it."""
+    joins: bool = False
+    """Whether it is new to a pipeline that has rows, and has to be given those first."""
+    status: Status = Status.RUNNING
+    last_error: str | None = None
+    errors: int = 0
+    rows: int = 0
+    error: PenstockError | None = None
+    opened: bool = False
+    _waiting: deque[tuple[int, pa.Table]] = field(default_factory=deque)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _unbound: bool = False
+    _stopped: bool = False
+    _dropped: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.output.name
+
+    def open(self, known: int) -> None:
+        """Ask the output what it has; `known` is what is known without it.
+
+        An output that cannot be reached now is asked again before it is given anything.
+        """
+        self.delivered = known
+        try:
+            self._open()
+        except UnreachableError as error:
+            self._trouble(error)
+
+    def _open(self) -> None:
+        has = self.output.open(self.owner, self.schema)
+        if self.output.remembers:
+            self.delivered = has
+        self.opened = True
+
+    def gap(self) -> ConnectorError:
+        """Why it cannot be given what it lacks."""
+        return ConnectorError(
+            f"the output {self.name} has transactions up to {self.delivered}, and those up to"
+            f" {self.least} are no longer in the journal: it was left out for a while, emptied or restored"
+            " from a copy. Empty it to have it begin with the rows of its view at the next start, or give it"
+            " another name."
+        )
+
+    def put(self, transaction: int, changes: pa.Table) -> None:
+        """Queue a transaction's changes; waits while too many are queued."""
+        with self._changed:
+            while len(self._waiting) >= MAX_WAITING and not self._unbound and self.error is None:
+                self._changed.wait()
+            if self.error is None or not self._waiting:  # what a failed output lacks is in the journal
+                self._waiting.append((transaction, changes))
+            self._changed.notify_all()
+
+    @property
+    def behind(self) -> int:
+        """How many transactions wait for it."""
+        return len(self._waiting)
+
+    def settle(self) -> None:
+        """Wait until it has everything, or is in trouble."""
+        with self._changed:
+            while self._waiting and self.status is Status.RUNNING and not self._dropped:
+                self._changed.wait()
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            while (item := self._next()) is not None and self._deliver(*item):
+                with self._changed:
+                    self._waiting.popleft()
+                    self._changed.notify_all()
+        except PenstockError as error:
+            self._fail(error)
+        except Exception as error:
+            _log.exception("connector %s failed", self.name)
+            self._fail(ConnectorError(f"connector {self.name} failed: {error}"))
+
+    def _fail(self, error: PenstockError) -> None:
+        with self._changed:
+            self.error = error
+            self.status = Status.FAILED
+            self.last_error = str(error)
+            self._changed.notify_all()
+        self.failed(error)
+
+    def _next(self) -> tuple[int, pa.Table] | None:
+        with self._changed:
+            while not self._waiting and not self._stopped:
+                self._changed.wait()
+            if self._dropped or not self._waiting:
+                return None
+            return self._waiting[0]
+
+    def _deliver(self, transaction: int, changes: pa.Table) -> bool:
+        """Give a transaction to the output; False if there is no time to try again."""
+        for pause in pauses():
+            try:
+                if not self.opened:
+                    self._open()
+                    if self.delivered < self.least:
+                        raise self.gap()
+                if transaction > self.delivered:
+                    failpoint("output.before")
+                    self.output.write(transaction, changes)
+                    failpoint("output.after")
+                    self.delivered = transaction
+                    self.rows += changes.num_rows
+                self.status = Status.RUNNING
+                return True
+            except UnreachableError as error:
+                self._trouble(error)
+                with self._changed:
+                    self._changed.notify_all()
+                    if not self._stopped:
+                        self._changed.wait(pause)
+                    if self._stopped:
+                        return False
+        return False
+
+    def _trouble(self, error: UnreachableError) -> None:
+        self.status = Status.RETRYING
+        self.errors += 1
+        if self.last_error != str(error):
+            _log.warning("connector %s is tried again: %s", self.name, error)
+        self.last_error = str(error)
+
+    def unbind(self) -> None:
+        """Let any number of transactions wait: nobody waits for room while the pipeline stops."""
+        with self._changed:
+            self._unbound = True
+            self._changed.notify_all()
+
+    def stop(self, *, drop: bool) -> None:
+        """Let the thread end once everything is delivered, or at once. What an output that cannot be reached
+        does not get now it gets from the journal after the next start."""
+        with self._changed:
+            self._stopped = True
+            self._dropped = drop
+            self._changed.notify_all()
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "view": self.view,
+            "status": str(self.status),
+            "transaction": self.delivered,
+            "behind": self.behind,
+            "rows": self.rows,
+            "errors": self.errors,
+            "last_error": self.last_error,
+        }

@@ -1,0 +1,237 @@
+"""Carry out the plan of a recovery."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from penstock.connectors import NOTHING
+from penstock.controller.changes import with_change_type
+from penstock.controller.machine import State
+from penstock.controller.outputs import OutputRunner
+from penstock.controller.recovery import (
+    Complete,
+    Plan,
+    Recorded,
+    Reopen,
+    Replay,
+    digests_of,
+    inputs_of,
+    plan,
+    positions_of,
+    verify,
+)
+from penstock.controller.retry import pauses
+from penstock.controller.storage import Saved
+from penstock.controller.transactions import Transactions
+from penstock.errors import EvaluationError, ReplayError, StateError, StorageError
+from penstock.failpoints import failpoint
+from penstock.journal.journal import Entry
+from penstock.journal.record import API
+
+_log = logging.getLogger("penstock")
+
+
+@dataclass
+class Durations:
+    """How long the way to a running pipeline took, in seconds; None: not there yet."""
+
+    spark_s: float
+    spark_ready: float
+    """When Spark was there, and loading began."""
+    load_s: float | None = None
+    replay_s: float | None = None
+
+
+@dataclass
+class Progress:
+    """How far a replay has come."""
+
+    transactions: int
+    rows: int
+    transactions_done: int = 0
+    rows_done: int = 0
+    began: float = 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """About; None before anything is done."""
+        share = (
+            self.rows_done / self.rows if self.rows else self.transactions_done / max(self.transactions, 1)
+        )
+        return (time.monotonic() - self.began) * (1 - share) / share if 0 < share < 1 else None
+
+    def __str__(self) -> str:
+        left = self.seconds_left
+        end = "" if left is None else f", about {left:.0f} s left"
+        return (
+            f"replayed {self.transactions_done:,} of {self.transactions:,} transactions,"
+            f" {self.rows_done:,} of {self.rows:,} rows{end}"
+        )
+
+
+class Replayer:
+    """Brings transactions to where they were when the pipeline ended."""
+
+    def __init__(self, transactions: Transactions, saved: Saved, durations: Durations) -> None:
+        self.progress = Progress(0, 0)
+        self.durations = durations
+        self.saved = saved
+        self._t = transactions
+        self._made: Plan | None = None
+
+    def recover(self) -> None:
+        """Load the last checkpoint, and run again what was recorded after it."""
+        saved = self.saved
+        self._t.engine.state.load(saved.traces)
+        self._t.engine.circuit.prepare()
+        unknown = set(self._t.engine.circuit.traces) - set(saved.circuit)
+        if saved.transaction >= 0 and unknown:
+            raise StorageError(
+                f"Spark plans the program otherwise than when {self._t.storage.path} was written: the saved"
+                f" state lacks {', '.join(sorted(unknown))}. Use the version of Spark and Penstock that wrote"
+                " it, or start with an empty directory."
+            )
+        entries = self._t.storage.journal.open(saved.record)
+        self._open_outputs(entries)
+        made = plan(entries, saved.transaction, saved.positions, self._all_have)
+        self._check_inputs(made)
+        self._check_outputs(made)
+        for stage in made.stages[:3]:
+            _log.info("recovery will %s", stage)
+        self._t.positions = dict(made.positions)
+        self.progress = Progress(made.transactions, made.rows, began=time.monotonic())
+        self.durations.load_s = self.progress.began - self.durations.spark_ready
+        for stage in made.stages:
+            if isinstance(stage, Replay):
+                self._replay(stage)
+        self.durations.replay_s = time.monotonic() - self.progress.began
+        if made.transactions:
+            _log.warning("recovered: %s", self.progress)
+        for output in self._t.outputs:
+            if output.joins:
+                self._join_output(output, made.machine.last)
+        failpoint("replay.ended")
+        self._made = made
+
+    def complete(self) -> None:
+        """Go on with the transaction that had not ended; from here on the pipeline may be asked anything."""
+        made = self._made
+        assert made is not None, "recovered"
+        last = made.stages[-1] if made.stages and not isinstance(made.stages[-1], Replay) else None
+        self._seek_inputs(made, last.transaction if last is not None else None)
+        self._t.machine = replace(made.machine, delivered=self._t.machine.delivered)
+        if isinstance(last, Reopen):
+            self._t.opened = last.transaction
+        elif isinstance(last, Complete):
+            self._t.opened = last.transaction
+            self._t.evaluate()
+        elif self._t.machine.last < 0:
+            self._t.step([])
+            self._t.evaluate()
+            if self._t.error is not None:
+                raise self._t.error
+
+    def _replay(self, stage: Replay) -> None:
+        last = stage.last.number
+        self._refuse_if_stopping()
+        with self._t.engine.state.reading():
+            try:
+                result = self._t.run(last, inputs_of(*stage.transactions), stage.at)
+            except EvaluationError as error:
+                self._refuse_if_stopping()
+                raise ReplayError(
+                    f"transaction {last} was committed and cannot be replayed: {error.reason or error}"
+                    " Restore what its connectors read, or start with an empty storage directory."
+                ) from error
+            for transaction in stage.transactions:
+                assert transaction.end is not None
+                now = digests_of(result.digests, transaction.number)
+                verify(transaction.number, transaction.end.digests, now)
+            self._t.statistics.rows.update(result.growth)
+            self.progress.transactions_done += len(stage.transactions)
+            self.progress.rows_done += sum(transaction.rows for transaction in stage.transactions)
+            self._t.deliver(result)
+            self._t.machine = replace(self._t.machine, last=last)
+        failpoint("replay.transaction")
+
+    def _refuse_if_stopping(self) -> None:
+        if self._t.stopping.is_set():
+            raise StateError(
+                "the pipeline was stopped while it replayed its journal; it begins again at a start"
+            )
+
+    def _open_outputs(self, entries: Sequence[Entry]) -> None:
+        known = dict(self.saved.delivered)
+        for entry in entries:
+            known.update(entry.record.note.get("delivered", {}))
+        for output in self._t.outputs:
+            output.least = self.saved.delivered.get(output.name, NOTHING)
+            output.open(known.get(output.name, NOTHING))
+            if self.saved.transaction >= 0:
+                self._admit(output)
+
+    def _admit(self, output: OutputRunner) -> None:
+        """What came before the checkpoint is not in the journal: an output that has nothing of it begins with
+        the rows that its view has, and one that has only a part of it can be given neither."""
+        if output.name not in self.saved.delivered:
+            grown = pauses()  # only the output itself can tell whether it is new
+            while not output.opened:
+                if self._t.stopping.wait(next(grown)):
+                    self._refuse_if_stopping()
+                output.open(NOTHING)
+            output.least = self.saved.transaction
+        if not output.opened or output.delivered >= output.least:
+            return
+        if output.delivered > NOTHING:
+            raise output.gap()
+        output.joins = True
+
+    def _all_have(self, transaction: Recorded) -> bool:
+        return all(
+            output.delivered >= transaction.number or output.joins or output.view not in transaction.changed
+            for output in self._t.outputs
+        )
+
+    def _join_output(self, output: OutputRunner, last: int) -> None:
+        """Give a new output the rows that its view has, as the change of the last transaction."""
+        rows = self._t.engine.rows(output.view)
+        if rows.num_rows:
+            output.put(last, with_change_type(rows))
+        output.joins = False
+
+    def _check_inputs(self, made: Plan) -> None:
+        known = {API, *(runner.name for runner in self._t.inputs)}
+        needed = [
+            t for s in made.stages for t in (s.transactions if isinstance(s, Replay) else [s.transaction])
+        ]
+        for entry in [step for transaction in needed for step in transaction.steps]:
+            for portion in entry.record.portions:
+                if portion.connector not in known:
+                    raise ReplayError(
+                        f"transaction {entry.record.transaction} cannot be replayed: it has rows of the"
+                        f" connector {portion.connector}, which the program does not have. Start the program"
+                        " with that connector and stop it, which takes a checkpoint; then leave it out."
+                    )
+
+    def _check_outputs(self, made: Plan) -> None:
+        end = made.machine.last if made.machine.state is State.READY else made.machine.number
+        for output in self._t.outputs:
+            if output.delivered > end:
+                raise StorageError(
+                    f"the output {output.name} has transaction {output.delivered}, and the journal ends with"
+                    f" transaction {end}: a part of the journal is missing. Restore the storage directory"
+                    " from a copy that has it, or start with an empty one and an empty output."
+                )
+
+    def _seek_inputs(self, made: Plan, last: Recorded | None) -> None:
+        positions = {**made.positions, **(positions_of(last.steps) if last is not None else {})}
+        self._t.paused.update(made.paused)
+        for runner in self._t.inputs:
+            # Where a roll-back takes it, if no transaction has ended that it gave something to.
+            self._t.positions.setdefault(runner.name, runner.input.position)
+            if runner.name in positions:
+                runner.input.seek(positions[runner.name])
+            runner.paused = self._t.paused.get(runner.name, runner.settings.paused)
