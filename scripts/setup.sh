@@ -106,4 +106,5 @@ make_venv
 make_java
 say "installing Penstock and its development tools into .venv"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+.venv/bin/python -m penstock.cli warm-up || say "going on without the archive: Spark only starts more slowly"
 say "ready: 'make demo', 'make test', or 'source .venv/bin/activate'"

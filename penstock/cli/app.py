@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import get_console
 
 import penstock
+from penstock.cli.journal import as_json, journal_entries, show
 from penstock.cli.report import errors_shown, read_program
 from penstock.cli.run import run_program
+from penstock.cli.warm_up import warm_up as make_archive
+from penstock.controller.skip import skip_transaction
+from penstock.failpoints import FAILPOINTS
 
 app = typer.Typer(
     help="Keeps SQL views up to date on Apache Spark, transaction by transaction.",
@@ -89,3 +94,59 @@ def explain(
     text = read_program(program)
     with errors_shown(program, text):
         typer.echo(penstock.explain(text, view, form.value))
+
+
+StoragePath = Annotated[
+    Path,
+    typer.Argument(metavar="STORAGE", help="The pipeline's storage directory.", exists=True, file_okay=False),
+]
+
+journal = typer.Typer(help="Look at a pipeline's journal.", no_args_is_help=True)
+app.add_typer(journal, name="journal")
+
+
+@journal.command("show")
+def journal_show(
+    storage: StoragePath,
+    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
+) -> None:
+    """Show every record since the last checkpoint."""
+    with errors_shown(storage, ""):
+        entries = journal_entries(storage)
+        if as_lines:
+            for entry in entries:
+                typer.echo(as_json(entry))
+        else:
+            show(entries, get_console())
+
+
+@app.command()
+def resume(
+    storage: StoragePath,
+    skip: Annotated[
+        int,
+        typer.Option("--skip-transaction", metavar="N", help="Number of the transaction to go on without."),
+    ],
+) -> None:
+    """Go on without a transaction that could not be evaluated: nothing of it takes effect, for good."""
+    with errors_shown(storage, ""):
+        skip_transaction(storage, skip)
+    typer.echo(f"Transaction {skip} is skipped. Run the program again to go on after it.")
+
+
+@app.command("warm-up")
+def warm_up() -> None:
+    """Make Spark start faster on this machine: record the classes that it loads, once."""
+    with errors_shown(Path(), ""):
+        typer.echo(make_archive())
+
+
+debug = typer.Typer(help="Tools for those who test Penstock itself.", no_args_is_help=True)
+app.add_typer(debug, name="debug")
+
+
+@debug.command("failpoints")
+def debug_failpoints() -> None:
+    """List the places where PENSTOCK_FAILPOINT=NAME[:TIME] kills the process."""
+    for name, meaning in FAILPOINTS.items():
+        typer.echo(f"{name:28} {meaning}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,8 +15,10 @@ from rich.text import Text
 
 import penstock
 from penstock.cli.progress import Figures, display_for, summary
+from penstock.errors import EvaluationError
 
 REFRESH_SECONDS = 0.25
+SAY_SECONDS = 5.0
 
 DONE = 0
 INTERRUPTED = 130
@@ -28,14 +31,26 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
     )
     with _Interrupt.caught() as interrupt:
         try:
-            with _starting(name):
-                pipeline.start()
-            interrupt.listen()
+            with _starting(name) as say:
+                pipeline.start(wait=False)
+                interrupt.listen()
+                while not pipeline.recovered(REFRESH_SECONDS):
+                    if interrupt.asked:
+                        raise KeyboardInterrupt
+                    if replay := pipeline.stats()["replay"]:
+                        say(replay)
             if not any(table.connectors for table in pipeline.program.tables):
                 _say("No table has a connector to read from, so there is nothing to run.")
             try:
                 finished = _watch(pipeline, interrupt)
                 figures = Figures(pipeline.stats())
+            except EvaluationError:
+                if storage is not None and (failed := pipeline.stats()["transaction"]) is not None:
+                    _say(
+                        "Run again to try again, or go on without that transaction:"
+                        f" penstock resume {storage} --skip-transaction {failed['number']}"
+                    )
+                raise
             finally:
                 pipeline.stop()
         except KeyboardInterrupt:
@@ -59,14 +74,28 @@ def _watch(pipeline: penstock.Pipeline, interrupt: _Interrupt) -> bool:
 
 
 @contextmanager
-def _starting(name: str) -> Iterator[None]:
+def _starting(name: str) -> Iterator[Callable[[str], None]]:
+    """Says that Spark starts, and lets the caller say how far the replay has come."""
     console = get_console()
     if console.is_terminal:
-        with console.status(f"Starting Spark for pipeline {name} ..."):
-            yield
+        with console.status(f"Starting Spark for pipeline {name} ...") as status:
+            yield status.update
     else:
         _say(f"Starting Spark for pipeline {name} ...")
-        yield
+        yield _rarely(_say)
+
+
+def _rarely(say: Callable[[str], None]) -> Callable[[str], None]:
+    """The same, at most every few seconds."""
+    last = time.monotonic()
+
+    def say_rarely(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SAY_SECONDS:
+            last = time.monotonic()
+            say(text)
+
+    return say_rarely
 
 
 def _say(text: str) -> None:
