@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import random
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
 import penstock
+from penstock.connectors import create_input, read_split
+from penstock.sql import parse_program
+from tests.crash import steady
+from tests.oracle.history import seed_of_run
 
 PROGRAM = """
 CREATE TABLE t (id INT PRIMARY KEY, g INT, n BIGINT);
@@ -68,3 +79,69 @@ def test_nothing_flushed_is_lost_and_nothing_is_counted_twice(tmp_path: Path) ->
         assert sums == [{"g": g, "c": len(rows), "s": sum(rows)} for g, rows in enumerate(groups)]
         latest = pipeline.query("SELECT g, id FROM latest ORDER BY g").to_pylist()
         assert latest == [{"g": g, "id": max(rows)} for g, rows in enumerate(groups)]
+
+
+def _expected(rows: int) -> list[dict[str, int]]:
+    """What `sums` comes to, from the same rows read at once."""
+    table = parse_program(steady.program(rows, 1, 1, "out")).tables[0]
+    config = json.loads(json.dumps(table.connectors[0].config))
+    del config["transport"]["config"]["plan"][0]["rate"]
+    source = create_input(replace(table.connectors[0], config=config), table)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    groups: dict[int, list[int]] = {}
+    while splits := source.poll(rows):
+        for split in splits:
+            for batch in read_split(split, schema):
+                for row in batch.to_pylist():
+                    groups.setdefault(row["id"] % 5, []).append(row["n"])
+    return [{"g": g, "c": len(n), "s": sum(n), "m": max(n)} for g, n in sorted(groups.items())]
+
+
+CYCLES = 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("rows", "rate", "batch"), [(15_000, 800, 100_000), (1_000, 60, 4)], ids=["steady", "few"]
+)
+def test_fifteen_kills_lose_nothing_and_repeat_nothing(
+    tmp_path: Path, rows: int, rate: int, batch: int
+) -> None:
+    chance = random.Random(seed_of_run())
+    out = tmp_path / "out.jsonl"
+    last = 0
+    for cycle in range(CYCLES + 1):
+        workers = 2 if cycle < CYCLES - 3 else 4  # another number of partitions
+        arguments = [str(tmp_path / "storage"), str(workers), str(rows), str(rate), str(batch), str(out)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.steady", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read()[-3000:]
+            back = json.loads(line)
+            assert back["state"] == "Running"
+            assert back["last"] >= last, "numbers go on"
+            last = back["last"]
+            if cycle < CYCLES:
+                time.sleep(chance.uniform(0.05, 1.5))
+                process.send_signal(signal.SIGKILL)
+                continue
+            found = json.loads(process.stdout.readline())
+            assert process.wait() == 0
+    assert found["sums"] == _expected(rows)
+    net: Counter[tuple[int, ...]] = Counter()
+    numbers = []
+    for text in out.read_text().splitlines():
+        change = json.loads(text)
+        numbers.append(change["_transaction"])
+        sign = 1 if change["_change_type"] == "insert" else -1
+        net[change["g"], change["c"], change["s"], change["m"]] += sign
+    assert numbers == sorted(numbers)
+    assert +net == Counter((row["g"], row["c"], row["s"], row["m"]) for row in _expected(rows))
+    assert min(net.values()) >= 0, "a change was written twice"
