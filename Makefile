@@ -8,10 +8,10 @@ STAMP := .venv/.setup-done
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-slow bench bench-all lint format clean
+.PHONY: help setup demo test test-slow bench bench-all bench-recovery lint format clean
 
 help: ## Show what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## Make .venv with the package and its development tools; find or install Java
 
@@ -33,6 +33,9 @@ bench: setup ## Penstock beside Spark's own ways, answers checked
 
 bench-all: setup ## The same with DuckDB, Pathway and Flink
 	$(VENV_PYTHON) -m benchmarks --all
+
+bench-recovery: setup ## How long a pipeline takes to come back after a kill
+	$(VENV_PYTHON) -m benchmarks.recovery
 
 lint: setup ## ruff and mypy
 	$(VENV_PYTHON) -m ruff check .

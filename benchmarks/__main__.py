@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress
 
 from benchmarks.generate import generate
 from benchmarks.harness import run_system
-from benchmarks.report import problems, results_table, targets_table
+from benchmarks.report import console, problems, progress_shown, results_table, targets_table
 from benchmarks.results import Result
 from benchmarks.systems import ON_SPARK, SYSTEMS
 from benchmarks.targets import GROWTH, judge
 from benchmarks.workload import Shape, Workload
-
-console = Console() if sys.stdout.isatty() else Console(width=140)
 
 
 def main(
@@ -60,16 +49,9 @@ def main(
 def measure(names: list[str], orders: int, transactions: int) -> list[Result]:
     """Make the data of one size, run the systems on it, and show them."""
     shape = Shape.of(orders, transactions)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
-        Progress(*columns, console=console, transient=True) as progress,
+        progress_shown() as progress,
     ):
         making = progress.add_task(f"{orders:,} orders: making the data", total=shape.steps)
         workload = generate(Path(directory) / "data", shape, lambda: progress.advance(making))

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from benchmarks.results import MIB, Result
@@ -9,6 +20,20 @@ from benchmarks.systems import SYSTEMS
 from benchmarks.targets import Target
 
 MARKS = {True: "[green]reached[/]", False: "[red]missed[/]", None: "[dim]not measured[/]"}
+
+console = Console() if sys.stdout.isatty() else Console(width=140)
+
+
+def progress_shown() -> Progress:
+    """Lines that show how far each task is, and go when it is done."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)
 
 
 def results_table(results: list[Result], orders: int) -> Table:

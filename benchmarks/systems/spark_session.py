@@ -15,8 +15,8 @@ from benchmarks.workload import Answer
 HEAP = "4g"
 
 
-def open_session(directory: Path, settings: dict[str, str]) -> SparkSession:
-    """A local session that writes only below `directory`, after one query unrelated to the workload."""
+def open_session(directory: Path, settings: dict[str, str], *, warm_up: bool = True) -> SparkSession:
+    """A local session that writes only below `directory`; to warm up, it runs one query of another kind."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     common = {
         "spark.driver.memory": HEAP,
@@ -31,7 +31,8 @@ def open_session(directory: Path, settings: dict[str, str]) -> SparkSession:
     }
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("benchmark")
     session = builder.config(map={**common, **settings}).getOrCreate()
-    session.range(1_000_000).selectExpr("id % 10 AS k").groupBy("k").count().collect()
+    if warm_up:
+        session.range(1_000_000).selectExpr("id % 10 AS k").groupBy("k").count().collect()
     return session
 
 

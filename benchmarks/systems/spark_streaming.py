@@ -21,6 +21,12 @@ VIEW = """SELECT region, status, sum(weight) AS orders, sum(weight * amount) AS 
 FROM (SELECT c_id, status, amount, coalesce(sign, 1) AS weight FROM changes) JOIN customers USING (c_id)
 GROUP BY region, status"""
 
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
 
 class SparkStreaming:
     """The `System` of a streaming query with a file source."""
@@ -32,12 +38,7 @@ class SparkStreaming:
         self.result: Answer = {}
 
     def start(self) -> None:
-        settings = {
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-            "spark.sql.streaming.metricsEnabled": "false",
-        }
-        self.spark = open_session(self.run.directory, settings)
+        self.spark = open_session(self.run.directory, SETTINGS)
 
     def load(self) -> None:
         customers = self.spark.read.parquet(str(self.run.workload.customers)).cache()
