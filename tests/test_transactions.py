@@ -63,6 +63,8 @@ def test_an_open_transaction_survives_a_crash_and_is_seen_once(start: Start) -> 
         "state": "open",
         "steps": 2,
         "rows": 2,
+        "tasks": 0,
+        "tasks_done": 0,
     }
     assert total(pipeline) == (1, 1)
     pipeline.insert("t", [{"id": 4, "n": 4}])
@@ -260,3 +262,26 @@ def test_flush_returns_when_the_pipeline_is_killed(start: Start) -> None:
     waiting.join(10)
     assert not waiting.is_alive()
     assert "stopped before this was done" in str(failed[0])
+
+
+def test_a_view_that_cannot_be_computed_over_nothing_is_refused_each_time(start: Start) -> None:
+    program = "CREATE TABLE t (id INT); CREATE VIEW v AS SELECT count(*) / 0 AS n FROM t"
+    for _ in range(2):
+        with pytest.raises(EvaluationError, match=r"before there are any rows.*Correct the program"):
+            start(program)
+
+
+def test_a_commit_shows_how_far_it_has_come(start: Start) -> None:
+    pipeline = start()
+    pipeline.start_transaction()
+    pipeline.insert("t", [{"id": id_, "n": 1} for id_ in range(200_000)])
+    pipeline.flush()
+    commit = threading.Thread(target=pipeline.commit_transaction)
+    commit.start()
+    seen = set()
+    while commit.is_alive():
+        if (under_way := pipeline.stats()["transaction"]) is not None:
+            seen.add((under_way["state"], under_way["rows"], under_way["tasks"] > 0))
+    commit.join()
+    assert ("evaluating", 200_000, True) in seen
+    assert total(pipeline) == (200_000, 200_000)

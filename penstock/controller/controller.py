@@ -18,6 +18,7 @@ from penstock.controller.checkpoints import Checkpoints
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
 from penstock.controller.outputs import OutputRunner
+from penstock.controller.recovery import Recorded
 from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Saved, Storage
 from penstock.controller.transactions import Transactions
@@ -386,6 +387,20 @@ class Controller:
             if thread.is_alive():
                 thread.join()
 
+    def _under_way(self, opened: Recorded) -> dict[str, Any]:
+        """How far the transaction has come."""
+        machine = self._transactions.machine
+        done, tasks = self.engine.tasks() if machine.state is State.EVALUATING else (0, 0)
+        return {
+            "number": opened.number,
+            "client": machine.client,
+            "state": str(machine.state),
+            "steps": len(opened.steps),
+            "rows": opened.rows,
+            "tasks": tasks,
+            "tasks_done": done,
+        }
+
     def stats(self, state: str) -> dict[str, Any]:
         """What `Pipeline.stats` returns."""
         sizes = self.engine.state.sizes()
@@ -406,15 +421,7 @@ class Controller:
             "state": state,
             "error": None if self.error is None else str(self.error),
             "transactions": max(self.transaction, 0),
-            "transaction": None
-            if opened is None
-            else {
-                "number": opened.number,
-                "client": self._transactions.machine.client,
-                "state": str(self._transactions.machine.state),
-                "steps": len(opened.steps),
-                "rows": opened.rows,
-            },
+            "transaction": None if opened is None else self._under_way(opened),
             "replay": str(self._replayer.progress) if self._transactions.machine.replaying else None,
             "recovery": {
                 "spark_s": self._replayer.durations.spark_s,

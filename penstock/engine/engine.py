@@ -241,6 +241,13 @@ class Engine:
             paths = [str(self.state.path(found.trace, name)) for name in batches.get(found.trace, ())]
             return self.change(relation, paths)
 
+    def tasks(self) -> tuple[int, int]:
+        """Of the Spark jobs that are running: how many tasks are done, and how many there are."""
+        tracker = self.spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+
     # -- queries --------------------------------------------------------------------------------
 
     def query(self, sql: str) -> pa.Table:

@@ -29,6 +29,10 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
     else:
         reason = text.strip().split("\n", 1)[0]
     reason = f"{_place(text, queries)}{reason.strip()}"
+    if transaction == 0:
+        return EvaluationError(
+            f"the views cannot be computed before there are any rows: {reason} Correct the program.", reason
+        )
     return EvaluationError(
         f"transaction {transaction} did not take effect: {reason} The views are as they were before it, and"
         " the pipeline is paused. Resume it to try again, or skip"
