@@ -115,6 +115,20 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         continued(source, tmp_path / "*.json")
 
 
+def test_a_followed_file_that_is_gone_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a", "b"):
+        written(tmp_path / f"{name}.json", 3)
+    source = open_input(tmp_path / "*.json", follow=True)
+    assert len(ids(source.poll(1000))) == 6
+    (tmp_path / "a.json").unlink()
+    again = open_input(tmp_path / "*.json", follow=True)
+    again.seek(source.position)
+    assert "a.json is gone" in caplog.text
+    for followed in (source, again):
+        assert followed.poll(1000) == []
+        assert [entry["blob"]["path"] for entry in followed.position["blobs"]] == [str(tmp_path / "b.json")]
+
+
 def test_a_file_that_was_not_read_yet_may_change(tmp_path: Path) -> None:
     written(tmp_path / "a.json", 100)
     source = open_input(tmp_path / "a.json")

@@ -6,6 +6,7 @@ so that several tasks read one blob at once.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ import pyarrow as pa
 from penstock.connectors.blobs.interface import Blob
 from penstock.connectors.formats import avro, csv, json, parquet
 from penstock.connectors.formats.record import Rejections, Target
-from penstock.connectors.input.progress import Progress, progress_of
+from penstock.connectors.input.progress import GoneError, Progress, progress_of
 from penstock.connectors.interface import Input, Reject, Split
 from penstock.errors import ConnectorError, UnreachableError
+
+_log = logging.getLogger("penstock")
 
 
 class BlobInput(Input):
@@ -44,7 +47,7 @@ class BlobInput(Input):
     def poll(self, max_rows: int) -> list[Split]:
         splits: list[Split] = []
         left = max_rows
-        for progress in self._look().values():
+        for progress in list(self._look().values()):
             while left > 0:
                 try:
                     with self._named():
@@ -53,6 +56,9 @@ class BlobInput(Input):
                     if splits:
                         return splits  # they are handed out; the next poll fails again, if it still does
                     raise
+                except GoneError as error:
+                    self._leave(progress, error)
+                    break
                 if found is None:
                     break
                 payload, rows = found
@@ -82,8 +88,18 @@ class BlobInput(Input):
         self._progress = {}
         for entry in position["blobs"]:
             progress = self._started(self._again(entry["blob"]))
-            with self._named():
-                progress.go_to(entry["at"])
+            try:
+                with self._named():
+                    progress.go_to(entry["at"])
+            except GoneError as error:
+                self._leave(progress, error)
+
+    def _leave(self, progress: Progress, error: GoneError) -> None:
+        """Followed files come and go: one that is gone has given what it had. Any other is missed."""
+        if not self._follow or self._progress is None:
+            raise error
+        _log.warning("%s; it is not followed any longer", error)
+        del self._progress[progress.blob.label]
 
     def _forget(self) -> None:
         """Know of no blob, as before the first poll."""
@@ -112,6 +128,10 @@ class BlobInput(Input):
             yield
         except ConnectorError as error:
             raise type(error)(f"connector {self.name}: {error}") from error
+        except FileNotFoundError as error:
+            raise GoneError(
+                f"connector {self.name}: cannot read {error.filename}: {error.strerror}"
+            ) from error
         except OSError as error:
             raise ConnectorError(
                 f"connector {self.name}: cannot read {error.filename}: {error.strerror}"

@@ -14,6 +14,11 @@ from penstock.connectors.formats import avro, csv, json, parquet
 from penstock.connectors.formats.lines import next_range
 from penstock.errors import ConnectorError
 
+
+class GoneError(ConnectorError):
+    """A blob that was there before is there no longer."""
+
+
 SPLIT_BYTES = 4 << 20
 """Largest byte range of one split, so that a large file is read by many tasks."""
 
@@ -52,7 +57,7 @@ class Progress(ABC):
         try:
             size = self.blob.size()
         except FileNotFoundError as error:
-            raise ConnectorError(
+            raise GoneError(
                 f"{self.blob.label} is gone, and {self._offset} bytes of it were read before; it may have "
                 "been deleted, renamed or rotated away. Put it back, or start with an empty storage directory"
             ) from error
