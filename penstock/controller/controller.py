@@ -64,6 +64,7 @@ class Controller:
         self._failure: PenstockError | None = None
         self._untidy = threading.Event()
         self._recovered = threading.Event()
+        self._did_not_start = False
         self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
         self._threads += [self._thread(runner.run, runner.name) for runner in inputs]
         self._deliverers = [self._thread(runner.run, runner.name) for runner in outputs]
@@ -81,14 +82,10 @@ class Controller:
         """Wait until the pipeline is running or paused; raises what kept it from either."""
         if not self._recovered.wait(timeout):
             return False
-        if self._recovery_failed:
+        if self._did_not_start:
             assert self.error is not None
             raise self.error
         return True
-
-    @property
-    def _recovery_failed(self) -> bool:
-        return self._recovered.is_set() and self._transactions.machine.replaying
 
     @property
     def error(self) -> PenstockError | None:
@@ -160,7 +157,7 @@ class Controller:
         return (
             self._transactions.broken
             or self._transactions.machine.state is State.FAILED
-            or self._recovery_failed
+            or self._did_not_start
         )
 
     @property
@@ -279,6 +276,7 @@ class Controller:
             )
             if not isinstance(error, PenstockError):
                 _log.exception("recovery failed")
+            self._did_not_start = True
             self._queue.close(drop=True)
             self._recovered.set()
             self._notify()
