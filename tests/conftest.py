@@ -8,8 +8,8 @@ import hypothesis
 
 from tests.oracle.history import seed_of_run
 
-# Tests run many plans a few times each: code that is compiled once, and fast, suits them better than code that
-# is compiled again and again to run fast. Saves a fifth of the time.
+# Tests run many plans a few times each: code that is compiled once suits them better than code that is
+# compiled again and again to run fast. Saves a fifth of the time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 pytest_plugins = ["tests.servers"]
