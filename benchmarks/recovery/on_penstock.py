@@ -7,6 +7,7 @@ killed. Whoever starts it again has the whole journal to replay.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,8 @@ CREATE TABLE orders (o_id BIGINT PRIMARY KEY, c_id BIGINT, status STRING, amount
 """
 OUTPUT = "changes.json"
 MARK = f".{OUTPUT}.penstock"
+BEFORE = "at-the-checkpoint"
+"""Where the output is kept as it was when the checkpoint was taken."""
 
 
 def pipeline(state: Path) -> penstock.Pipeline:
@@ -38,6 +41,10 @@ def write(workload: Workload, state: Path) -> None:
             running.insert("orders", workload.read_orders())
         running.flush()
         running.checkpoint()
+        before = state / BEFORE
+        before.mkdir()
+        for name in (OUTPUT, MARK):
+            shutil.copy2(state / name, before / name)
         for transaction in workload.transactions():
             with running.transaction():
                 running.insert("orders", transaction.upserts)

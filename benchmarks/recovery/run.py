@@ -59,7 +59,7 @@ class Event:
 
 
 def penstock(workload: Workload, state: Path, report: Report) -> Iterator[Restart]:
-    """Both ways over the same journal: with an output that has everything, and with one that has nothing."""
+    """Both ways over the same journal: for an output that has everything, and for one that lacks it."""
     written(on_penstock.__name__, workload, state, report)
     kept = state.with_name("kept")
     shutil.copytree(state, kept)
@@ -67,8 +67,8 @@ def penstock(workload: Workload, state: Path, report: Report) -> Iterator[Restar
     shutil.rmtree(state)
     kept.rename(state)
     for name in (on_penstock.OUTPUT, on_penstock.MARK):
-        (state / name).unlink()
-    yield penstock_restart("Penstock, one by one for a lost output", workload, state)
+        (state / on_penstock.BEFORE / name).replace(state / name)
+    yield penstock_restart("Penstock, one by one for an output", workload, state)
 
 
 def penstock_restart(title: str, workload: Workload, state: Path) -> Restart:
