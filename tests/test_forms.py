@@ -52,7 +52,7 @@ def _t(id_: int, k: int, x: int, s: str | None) -> dict[str, Any]:
 def pipeline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[penstock.Pipeline]:
     if request.param == "wide":
         monkeypatch.setattr(engine_module, "WIDE_ROWS", 0)
-        monkeypatch.setattr(engine_module, "_PARTITION_ROWS", 3)
+        monkeypatch.setattr(engine_module, "_PARTITION_ROWS", 1)
     with penstock.Pipeline("forms", program=PROGRAM, config={"workers": 2}) as running:
         yield running
 
