@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.connectors import Split, arrow_splits, read_split
-from penstock.connectors.registry import READERS
 from penstock.errors import ConnectorError
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -51,5 +50,8 @@ def test_arrow_file_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
 
 
 def test_unknown_reader_is_named() -> None:
-    with pytest.raises(ConnectorError, match=f"no reader 'kafka'; known: {', '.join(READERS)}"):
+    with pytest.raises(
+        ConnectorError,
+        match="no reader 'kafka'; known: arrow, arrow_stream, inline, file, url, s3, delta, datagen",
+    ):
         read_split(Split("kafka", {}), SCHEMA)
