@@ -5,6 +5,8 @@ The message says what happened, to which thing, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PenstockError(Exception):
     """Base of all errors; `code` is stable, the text is for people."""
@@ -84,3 +86,13 @@ class StorageError(PenstockError):
     """A file of the pipeline's storage is missing, damaged or cannot be written."""
 
     code = "STORAGE_ERROR"
+
+
+class DamagedError(StorageError):
+    """Files of a checkpoint are missing or not what they were; `faults` has all of them, one text each."""
+
+    code = "DAMAGED"
+
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults) or (message,)

@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from penstock.checkpoint.model import Saved
+from penstock.checkpoint.store import Restored
 from penstock.connectors import CallbackOutput, create_input, create_output, parse_pushed, to_arrow
 from penstock.controller.changes import Changes
-from penstock.controller.controller import CHECKPOINT_TRANSACTIONS, Controller
+from penstock.controller.checkpoints import Policy
+from penstock.controller.controller import Controller
 from penstock.controller.inputs import InputRunner, InputSettings
 from penstock.controller.outputs import OutputRunner
+from penstock.controller.programs import refuse_changed_connectors
 from penstock.controller.replaying import Durations
-from penstock.controller.storage import Saved, Storage
+from penstock.controller.settings import fault_tolerance
+from penstock.controller.storage import Storage
 from penstock.controller.work import Arrival, Ask, Limits, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.relations import Relation, ViewRelation, analyse
 from penstock.engine.session import application, circuit_session
-from penstock.errors import EvaluationError, PenstockError, ProgramError, StateError
+from penstock.errors import (
+    DamagedError,
+    EvaluationError,
+    PenstockError,
+    ProgramError,
+    StateError,
+    StorageError,
+)
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.explain import FORMATS, explain_whole
 from penstock.plan.explain import explain as explain_node
 from penstock.sql import Program, Table, parse_insert, parse_program
 
+_log = logging.getLogger("penstock")
+
 _LIMITS = tuple(field.name for field in fields(Limits))
-_CONFIG = {"workers": int, "spark": dict, "checkpoint_transactions": int, **dict.fromkeys(_LIMITS, int)}
-_MAY_BE_ZERO = ("checkpoint_transactions", "min_batch_size_records", "max_buffering_delay_usecs")
+_CONFIG = {"workers": int, "spark": dict, "fault_tolerance": dict, **dict.fromkeys(_LIMITS, int)}
+_MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs")
 
 
 class Pipeline:
@@ -43,8 +58,8 @@ class Pipeline:
     `storage` is a directory that outlives the process; None means a temporary one. `config` may set
     `workers` (parallel tasks, default: the processors of this machine), `max_transaction_rows`,
     `max_queued_rows`, `min_batch_size_records` and `max_buffering_delay_usecs` (wait that long for that many
-    rows), `checkpoint_transactions` (take a checkpoint after so many; 0: only at a stop), and `spark`, a dict
-    of Spark settings for an application that is not yet running.
+    rows), `fault_tolerance` (a dict with `checkpoint_interval_secs`, `retention` and `verify`), and `spark`,
+    a dict of Spark settings for an application that is not yet running.
     """
 
     def __init__(
@@ -57,6 +72,7 @@ class Pipeline:
         self.name = name
         self.program: Program = parse_program(program)
         self._config = _checked(config or {})
+        self._policy: Policy = fault_tolerance(self._config.get("fault_tolerance", {}))
         self._storage_path = storage
         self._storage: Storage | None = None
         self._controller: Controller | None = None
@@ -101,17 +117,18 @@ class Pipeline:
 
     def _open(self, storage: Storage) -> Controller:
         workers = self._config.get("workers", os.cpu_count() or 2)
-        saved = storage.load(self.name, self.program)
+        restored = self._restored(storage)
         began = time.monotonic()
         spark = application(workers, self._config.get("spark", {}))
         ready = time.monotonic()
         engine = Engine(self.program, spark, storage.batches, workers)
         queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in _LIMITS}))
-        if saved is None:
-            saved = Saved(self.name, self.program.text, uuid.uuid4().hex)
-            storage.journal.create()
-            if not storage.temporary:
-                storage.save(saved)
+        if restored is None:
+            configuration = {key: value for key, value in self._config.items() if key != "spark"}
+            storage.begin(self.name, uuid.uuid4().hex, Saved(self.program.text, configuration=configuration))
+            restored = storage.read()
+            assert restored is not None, "it was just begun"
+        owner = storage.checkpoints.catalog.owner
 
         def failed(error: PenstockError) -> None:
             controller.failed(error)
@@ -124,25 +141,49 @@ class Pipeline:
         for runner in inputs:
             runner.others = inputs
         outputs = [
-            OutputRunner(v.name, create_output(c, v), saved.owner, engine.relation(v.name).arrow, failed)
+            OutputRunner(v.name, create_output(c, v), owner, engine.relation(v.name).arrow, failed)
             for v in self.program.views
             for c in v.connectors
         ]
         outputs += [
-            OutputRunner(view, output, saved.owner, engine.relation(view).arrow, failed)
+            OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
             for view, output in self._callbacks
         ]
         controller = Controller(
             engine,
             storage,
-            saved,
+            restored,
             queue,
             inputs,
             outputs,
             Durations(ready - began, ready),
-            self._config.get("checkpoint_transactions", CHECKPOINT_TRANSACTIONS),
+            self._policy,
         )
         return controller
+
+    def _restored(self, storage: Storage) -> Restored | None:
+        """The checkpoint to go on from, if it is one of this program."""
+        restored = storage.load(self.name, deep=self._policy.eager)
+        if restored is None:
+            return None
+        checked = restored.checked
+        then = parse_program(checked.saved.program)
+        if then.meaning != self.program.meaning:
+            raise StorageError(
+                f"the storage {storage.path} was written by another version of the program. Run the program"
+                " it was written by, or start with an empty directory."
+            )
+        refuse_changed_connectors(storage.path, then, self.program)
+        for fault in restored.passed_over:
+            _log.error("%s", fault)
+        if restored.passed_over:
+            _log.error("the pipeline goes on from an older checkpoint, %s, with nothing lost", checked.entry)
+        if checked.saved.program != self.program.text:  # so that the next start compares with what has run
+            saved = replace(checked.saved, program=self.program.text)
+            entry = storage.checkpoints.commit(saved, checked.manifest.traces, checked.pending)
+            checked = replace(checked, saved=saved, entry=entry)
+        storage.checkpoints.sweep()
+        return replace(restored, checked=checked)
 
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
@@ -152,7 +193,8 @@ class Pipeline:
         self._stopping = True
         try:
             controller.stop(drop=False)
-            controller.checkpoints.take()
+            if controller.checkpoints.hindrance is None:
+                controller.checkpoints.take()
         finally:
             self._controller = self._storage = None
             self._stopping = False
@@ -206,13 +248,12 @@ class Pipeline:
         """Go on with an input connector."""
         self._running().ask(Ask.CONNECTOR, connector=connector, paused=False)
 
-    def checkpoint(self) -> int:
-        """Save the state now, between two transactions; returns the number of the last one in it."""
-        controller = self._running()
-        if not controller.checkpoints.take():
-            why = controller.checkpoints.hindrance or "the storage directory is temporary"
-            raise StateError(f"no checkpoint can be taken: {why}")
-        return controller.checkpoints.saved.transaction
+    def checkpoint(self, name: str | None = None) -> int:
+        """Save the state now, between two transactions; returns the number of the last one in it.
+
+        One with a name is kept until it is deleted.
+        """
+        return self._running().checkpoints.take(name).transaction
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -342,6 +383,8 @@ class Pipeline:
         controller.refuse_queries()
         try:
             return controller.engine.query(sql)
+        except DamagedError as error:
+            raise controller.damaged(error) from error
         except PySparkException as error:
             message = str(error).strip().split("\n", 1)[0]
             raise EvaluationError(f"the query could not be answered: {message}") from error

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from penstock.checkpoint.model import Saved
 from penstock.cli import app
 from penstock.connectors import OP_COLUMN, Split, read_split
 from penstock.controller.skip import skip_transaction
-from penstock.controller.storage import Saved, Storage
+from penstock.controller.storage import Storage
 from penstock.errors import StateError, StorageError
-from penstock.journal import journal as journal_module
 from penstock.journal.journal import INLINE_BYTES, Entry, Journal, read_entries
 from penstock.journal.record import API, Digest, Kind, Portion, Record, Rows, decode, encode
 from penstock.journal.segment import HEADER_SIZE, RECORD_SIZE, frame, header, read_segment
+from penstock.storage.disk import Disk, use_disk
 
 AT = datetime(2026, 5, 17, 12, 30, 15, 123456, UTC)
 SPLIT = Split("csv", {"path": "/in/orders.csv", "start": 0, "end": 512}, 20)
@@ -523,40 +523,40 @@ def test_the_file_of_a_record_that_was_cut_off_is_removed(with_file: Path) -> No
 # -- writing that fails -------------------------------------------------------------------------
 
 
-class _SmallDisk(FileIO):
+class _SmallDisk(Disk):
     """Has room for so many bytes, and takes a part of what does not fit, as a disk does."""
 
-    room = 0
+    def __init__(self, room: int) -> None:
+        self.room = room
 
-    def write(self, data: Any, /) -> int:
-        taken = bytes(data[: _SmallDisk.room])
-        if not taken:
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        taken = data[: self.room]
+        if not len(taken):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        _SmallDisk.room -= len(taken)
-        return super().write(taken) or 0
+        self.room -= len(taken)
+        return super().write(descriptor, taken)
 
 
 @pytest.mark.parametrize("room", [0, 1, RECORD_SIZE, 60])
-def test_a_full_disk_leaves_the_journal_as_it_was(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_module, "FileIO", _SmallDisk)
-    monkeypatch.setattr(_SmallDisk, "room", 1 << 20)
+def test_a_full_disk_leaves_the_journal_as_it_was(room: int, tmp_path: Path) -> None:
+    disk = _SmallDisk(1 << 20)
+    real = use_disk(disk)
     journal = Journal(tmp_path, durable=True)
     journal.create()
     try:
         journal.append(RECORDS[0])
         before, told = _contents(tmp_path), (journal.next, journal.bytes)
-        _SmallDisk.room = room
+        disk.room = room
         with pytest.raises(
             StorageError, match=r"000\.log cannot be written: No space left on device\. Make room"
         ):
             journal.append(RECORDS[1])
         assert _contents(tmp_path) == before
         assert (journal.next, journal.bytes) == told
-        _SmallDisk.room = 1 << 20
+        disk.room = 1 << 20
         assert journal.append(RECORDS[2]).number == 1
     finally:
+        use_disk(real)
         journal.close()
     assert _read(tmp_path) == [RECORDS[0], RECORDS[2]]
 
@@ -736,17 +736,20 @@ def test_trimming_keeps_what_is_needed_and_no_more(tmp_path: Path) -> None:
     for transaction in range(3):
         _append_rows(journal, transaction, _table(LARGE))
         journal.append(Record(Kind.COMMIT, transaction, AT))
+        assert journal.bytes > LARGE * 8
         record = journal.rotate()
-    assert journal.bytes > 3 * LARGE * 8
+        assert journal.bytes == 0
     journal.trim(2)
-    assert journal.bytes == 0
-    assert _names(tmp_path) == [
+    needed = [
         "000000000002-0.arrow",
         "000000000002.log",
         "000000000004-0.arrow",
         "000000000004.log",
         "000000000006.log",
     ]
+    assert _names(tmp_path) == needed
+    journal.trim(3)  # which is in the middle of a segment: the segment stays
+    assert _names(tmp_path) == needed[1:]
     journal.trim(record)
     assert _names(tmp_path) == ["000000000006.log"]
     journal.append(RECORDS[0])
@@ -902,8 +905,7 @@ def test_show_of_what_is_no_storage_directory(tmp_path: Path) -> None:
 
 def _stopped(directory: Path, last: int, records: Sequence[Record]) -> None:
     storage = Storage(directory)
-    storage.save(Saved("p", "", "owner", transaction=last))
-    storage.journal.create()
+    storage.begin("p", "owner", Saved("", transaction=last))
     for record in records:
         storage.journal.append(record)
     storage.close()

@@ -244,8 +244,8 @@ def test_state_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
         assert all(stats["recovery"][part] >= 0 for part in ("spark_s", "load_s", "replay_s"))
         assert second.stats()["tables"]["t"]["rows"] == 10
         assert _rows(second, "v") == [{"g": 0, "n": 6}, {"g": 1, "n": 4}]
-    (tmp_path / "state.json").unlink()
-    with pytest.raises(StorageError, match=r"state\.json is missing"):
+    (tmp_path / "catalog.json").unlink()
+    with pytest.raises(StorageError, match=r"catalog\.json is missing.*penstock checkpoint repair"):
         second.start()
 
 
@@ -265,9 +265,9 @@ def test_errors_in_views_have_a_place(query: str, message: str) -> None:
         penstock.check(f"CREATE TABLE t (id INT);\nCREATE VIEW v AS\n{query}")
 
 
-@pytest.mark.parametrize(("every", "replayed"), [(2, 1), (0, 3)])
-def test_checkpoints_are_taken_as_often_as_set(tmp_path: Path, every: int, replayed: int) -> None:
-    config = {"workers": 1, "checkpoint_transactions": every}
+@pytest.mark.parametrize(("every", "replayed"), [(0.5, 1), (None, 3)])
+def test_checkpoints_are_taken_as_often_as_set(tmp_path: Path, every: float | None, replayed: int) -> None:
+    config = {"workers": 1, "fault_tolerance": {"checkpoint_interval_secs": every}}
     program = "CREATE TABLE t (id INT PRIMARY KEY); CREATE VIEW v AS SELECT count(*) AS n FROM t"
     pipeline = penstock.Pipeline("kept", program=program, storage=tmp_path, config=config)
     pipeline.start()

@@ -71,7 +71,7 @@ def test_lookup_scan_and_merge_agree(
     assert _content(concat(LAYOUT, list(scan(LAYOUT, batches)))) == expected
     if paths:
         target = directory / "merged.arrow"
-        rows, size = merge(LAYOUT, [str(path) for path in paths], target)
+        rows, size, _ = merge(LAYOUT, [Batch(str(path), LAYOUT) for path in paths], target)
         assert (rows, size) == (len(expected), target.stat().st_size)
         assert _content(concat(LAYOUT, Batch(str(target), LAYOUT).segments)) == expected
 

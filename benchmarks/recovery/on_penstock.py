@@ -30,7 +30,7 @@ BEFORE = "at-the-checkpoint"
 def pipeline(state: Path) -> penstock.Pipeline:
     connector = {"transport": {"name": "file_output", "config": {"path": str(state / OUTPUT)}}}
     view = f"CREATE MATERIALIZED VIEW by_region WITH ('connectors' = '{json.dumps([connector])}') AS {QUERY};"
-    config = {"workers": CORES, "checkpoint_transactions": 0}
+    config = {"workers": CORES, "fault_tolerance": {"checkpoint_interval_secs": None}}
     return penstock.Pipeline("orders", TABLES + view, str(state / "storage"), config)
 
 

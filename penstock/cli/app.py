@@ -10,6 +10,7 @@ import typer
 from rich import get_console
 
 import penstock
+from penstock.cli.checkpoint import StoragePath, checkpoint
 from penstock.cli.journal import as_json, journal_entries, show
 from penstock.cli.report import errors_shown, read_program
 from penstock.cli.run import run_program
@@ -96,13 +97,9 @@ def explain(
         typer.echo(penstock.explain(text, view, form.value))
 
 
-StoragePath = Annotated[
-    Path,
-    typer.Argument(metavar="STORAGE", help="The pipeline's storage directory.", exists=True, file_okay=False),
-]
-
 journal = typer.Typer(help="Look at a pipeline's journal.", no_args_is_help=True)
 app.add_typer(journal, name="journal")
+app.add_typer(checkpoint, name="checkpoint")
 
 
 @journal.command("show")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StorageError
 from penstock.journal.journal import Entry, read_entries
 from penstock.journal.record import Kind, Portion
@@ -17,7 +18,8 @@ from penstock.journal.record import Kind, Portion
 
 def journal_entries(storage: Path) -> list[Entry]:
     """All records that are in a storage directory."""
-    directory = storage / "journal"
+    catalog = CheckpointStore(storage).read()
+    directory = storage / (catalog.journal if catalog is not None else "journal")
     if not directory.is_dir():
         raise StorageError(
             f"{storage} is no storage directory: it has no journal. Give the one of `penstock run`."

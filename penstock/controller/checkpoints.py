@@ -1,39 +1,75 @@
-"""Save the state between two transactions, and let go of the journal up to there."""
+"""Take checkpoints between two transactions, and let go of old ones and of the journal before them."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock.checkpoint.model import Entry, Pending, Saved
 from penstock.controller.machine import Event, State
-from penstock.controller.storage import Saved
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
+from penstock.errors import StateError, StorageError
 from penstock.failpoints import failpoint
+
+_log = logging.getLogger("penstock")
+
+RETENTION = 2
+INTERVAL_SECONDS = 60.0
+RETRY_SECONDS = 5.0
+"""An automatic checkpoint that failed, or had to wait, is tried again after this time."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When checkpoints are taken, how many are kept, and how they are looked at before they are used."""
+
+    interval_s: float | None = INTERVAL_SECONDS
+    retention: int = RETENTION
+    eager: bool = False
 
 
 class Checkpoints:
-    """The last state that was saved, and the next one. `between` is held while a transaction is under way."""
+    """The last checkpoint, and the next one. `between` is held while a transaction is under way."""
 
-    def __init__(self, transactions: Transactions, saved: Saved, between: threading.Lock, every: int) -> None:
+    def __init__(
+        self, transactions: Transactions, saved: Saved, base: str, between: threading.Lock, policy: Policy
+    ) -> None:
         self.saved = saved
+        self.base = base
+        """The id of the checkpoint that the batches come from which nobody has looked at yet."""
+        self.last_error: str | None = None
+        self.policy = policy if not transactions.storage.temporary else replace(policy, interval_s=None)
         self._transactions = transactions
         self._between = between
-        self._every = every
         self._saving = threading.Lock()
+        self._next = self._later(self.policy.interval_s)
+
+    @staticmethod
+    def _later(seconds: float | None) -> float | None:
+        return None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until it is time for the next one; None: never by itself."""
+        return None if self._next is None else max(0.0, self._next - time.monotonic())
 
     @property
     def due(self) -> bool:
-        """Whether so many transactions, or so many bytes, would have to be replayed that it is time."""
-        if not self._every:
+        """Whether it is time for one: so long after the last, or so much input."""
+        if self._next is None or self._transactions.machine.last <= self.saved.transaction:
             return False
-        since = self._transactions.machine.last - self.saved.transaction
-        full = self._transactions.storage.journal.bytes >= JOURNAL_BYTES
-        return since >= self._every or (since > 0 and full)
+        full = self._transactions.storage.journal.bytes >= JOURNAL_BYTES and self.last_error is None
+        return full or time.monotonic() >= self._next
 
     @property
     def hindrance(self) -> str | None:
         """What a checkpoint has to wait for."""
         machine = self._transactions.machine
+        if self._transactions.storage.temporary:
+            return "the storage directory is temporary"
         if self._transactions.broken:
             return "the pipeline cannot go on; stop it and start it again"
         if machine.replaying:
@@ -42,38 +78,90 @@ class Checkpoints:
             return f"transaction {machine.number} could not be evaluated"
         if machine.state is not State.READY:
             return f"transaction {machine.number} is {machine.state}"
-        behind = [output.name for output in self._transactions.outputs if output.behind]
-        return f"the output {behind[0]} is behind" if behind else None
+        failed = [output.name for output in self._transactions.outputs if output.error is not None]
+        if failed:
+            return f"the output {failed[0]} failed, and what it lacks is only in the journal"
+        return None
 
-    def take(self) -> bool:
-        """Take one now; False if that is not possible, for the reason that `hindrance` gives."""
-        if self._transactions.storage.temporary:
-            return False
+    def take_if_due(self) -> None:
+        """Take one if it is time; a failure is reported and the next attempt comes later."""
+        wait = self.policy.interval_s
+        if not self.due:
+            if self.seconds_left == 0:  # nothing happened since the last one
+                self._next = self._later(wait)
+            return
+        try:
+            self.take()
+        except StateError:
+            wait = RETRY_SECONDS
+        except StorageError as error:
+            _log.error("%s", error)
+            wait = RETRY_SECONDS
+        self._next = self._later(wait)
+
+    def take(self, name: str | None = None) -> Entry:
+        """Take one now; `StateError` says what it has to wait for."""
         with self._saving:
-            return self._take()
+            try:
+                entry = self._take(name)
+            except StorageError as error:
+                self.last_error = str(error)
+                raise
+            self._let_go()
+            return entry
 
-    def _take(self) -> bool:
+    def _take(self, name: str | None) -> Entry:
         t = self._transactions
-        state, journal = t.engine.state, t.storage.journal
         with self._between:
-            if self.hindrance is not None:
-                return False
+            hindrance = self.hindrance
+            if hindrance is not None:
+                raise StateError(f"no checkpoint can be taken: {hindrance}")
             t.machine.after(Event.CHECKPOINT)
+            pending = [
+                Pending(output.name, number, changes)
+                for output in t.outputs
+                for number, changes in output.waiting()
+            ]
             saved = replace(
                 self.saved,
                 transaction=t.machine.last,
-                record=journal.rotate(),
+                record=t.storage.journal.rotate(),
                 rows=dict(t.statistics.rows),
                 circuit=sorted(t.engine.circuit.traces),
-                traces=state.keep_more(self.saved.traces),
                 positions=dict(t.positions),
                 paused=dict(t.paused),
                 delivered={output.name: output.delivered for output in t.outputs},
+                statistics=t.statistics.saved(),
             )
-        t.storage.save(saved)
+            traces = t.engine.state.keep_more()
+        entry = t.storage.checkpoints.commit(saved, traces, pending, name)
         self.saved = saved
-        state.keep(saved.traces)
+        self.last_error = None
+        return entry
+
+    def _let_go(self) -> None:
+        """Old checkpoints, and what only they need. If that is not possible, the checkpoint still stands."""
+        t = self._transactions
+        try:
+            needed, gone = t.storage.checkpoints.retire(self.policy.retention)
+        except StorageError as error:
+            self.last_error = str(error)
+            _log.error("%s", error)
+            return
+        t.engine.state.keep(needed, gone)
+        line = t.storage.checkpoints.catalog.line
         with self._between:
-            journal.trim(saved.record)
+            t.storage.journal.trim(min(entry.record for entry in line[-self.policy.retention :]))
         failpoint("checkpoint.trimmed")
-        return True
+
+    def stats(self) -> dict[str, Any]:
+        newest = (
+            None if self._transactions.storage.temporary else self._transactions.storage.checkpoints.newest
+        )
+        return {
+            "transaction": self.saved.transaction,
+            "id": None if newest is None else newest.id,
+            "at": None if newest is None else newest.at.isoformat(),
+            "waits_for": self.hindrance,
+            "last_error": self.last_error,
+        }

@@ -13,25 +13,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from penstock.checkpoint.store import Restored
 from penstock.controller.changes import Change, Changes, with_change_type
-from penstock.controller.checkpoints import Checkpoints
+from penstock.controller.checkpoints import Checkpoints, Policy
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
 from penstock.controller.outputs import OutputRunner
 from penstock.controller.recovery import Recorded
 from penstock.controller.replaying import Durations, Replayer
-from penstock.controller.storage import Saved, Storage
+from penstock.controller.storage import Storage
 from penstock.controller.transactions import Transactions
 from penstock.controller.work import Arrival, Ask, Request, Work, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
-from penstock.errors import PenstockError, StateError, StorageError
+from penstock.errors import DamagedError, PenstockError, StateError, StorageError
 from penstock.journal.record import Kind
 
 _log = logging.getLogger("penstock")
-
-CHECKPOINT_TRANSACTIONS = 500
-"""Recovery runs at most about this many transactions again, unless set otherwise."""
 
 
 class Controller:
@@ -41,12 +39,12 @@ class Controller:
         self,
         engine: Engine,
         storage: Storage,
-        saved: Saved,
+        restored: Restored,
         queue: WorkQueue,
         inputs: Sequence[InputRunner],
         outputs: Sequence[OutputRunner],
         durations: Durations,
-        checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
+        policy: Policy,
     ) -> None:
         self.engine = engine
         self._inputs = inputs
@@ -54,9 +52,11 @@ class Controller:
         self._queue = queue
         self._stopping = threading.Event()
         self._between = threading.Lock()  # held while anything happens to a transaction
+        saved, base = restored.checked.saved, restored.checked.entry.id
         self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping)
-        self._replayer = Replayer(self._transactions, saved, durations)
-        self.checkpoints = Checkpoints(self._transactions, saved, self._between, checkpoint_transactions)
+        self._replayer = Replayer(self._transactions, restored, durations)
+        self.checkpoints = Checkpoints(self._transactions, saved, base, self._between, policy)
+        self._passed_over = restored.passed_over
         self._paused = False
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
@@ -96,6 +96,8 @@ class Controller:
 
     @property
     def state(self) -> str:
+        if self._transactions.broken:
+            return "Stopped"
         if self._transactions.machine.replaying:
             return "Replaying"
         return "Paused" if self._paused or self._transactions.machine.state is State.FAILED else "Running"
@@ -269,13 +271,14 @@ class Controller:
             with self._between:
                 self._replayer.complete()
         except BaseException as error:
-            self._transactions.error = (
-                error
-                if isinstance(error, PenstockError)
-                else StorageError(f"the pipeline could not be recovered: {error}")
-            )
-            if not isinstance(error, PenstockError):
-                _log.exception("recovery failed")
+            match error:
+                case DamagedError():
+                    self._transactions.error = self._damage(error)
+                case PenstockError():
+                    self._transactions.error = error
+                case _:
+                    self._transactions.error = StorageError(f"the pipeline could not be recovered: {error}")
+                    _log.exception("recovery failed")
             self._did_not_start = True
             self._queue.close(drop=True)
             self._recovered.set()
@@ -285,6 +288,8 @@ class Controller:
             thread.start()
         self._recovered.set()
         while True:
+            for output in self._outputs:
+                output.wait_for_room()
             failed = self._transactions.machine.state is State.FAILED
             taken = self._queue.take_request() if failed else self._queue.take()
             if taken is None:
@@ -316,16 +321,38 @@ class Controller:
             work.error = self.error
             work.done.set()
 
+    def damaged(self, error: DamagedError) -> PenstockError:
+        """A reader found that the state on disk is damaged; returns what there is to say of it."""
+        self._break(error)
+        self._notify()
+        assert self.error is not None
+        return self.error
+
+    def _damage(self, error: DamagedError) -> DamagedError:
+        """All that is wrong with the checkpoint that the state comes from."""
+        if self._transactions.storage.temporary:
+            return error
+        faults = self._transactions.storage.checkpoints.suspect(self.checkpoints.base) or list(error.faults)
+        listed = "\n".join(f"  {fault}" for fault in faults)
+        return DamagedError(
+            "the pipeline cannot go on, for files of its checkpoint are missing or damaged:\n"
+            f"{listed}\nNothing was changed or deleted. Restore these files from a copy, or stop the pipeline"
+            " and start it again: if an older checkpoint is whole it goes on from there, with nothing lost.",
+            faults,
+        )
+
     def _break(self, error: Exception) -> None:
         """What is on disk and what is in memory may differ now: take nothing more, and save nothing."""
-        broken = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
+        broken: PenstockError
+        if isinstance(error, DamagedError):
+            broken = self._damage(error)
+        else:
+            broken = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
         broken.__cause__ = error
         self._transactions.error = broken
         self._transactions.broken = True
         _log.error("%s", broken, exc_info=not isinstance(error, PenstockError))
         self._queue.close(drop=True)
-
-    # -- recovery -------------------------------------------------------------------------------
 
     # -- readers --------------------------------------------------------------------------------
 
@@ -344,14 +371,16 @@ class Controller:
 
     def _tidy(self) -> None:
         while not self._stopping.is_set():
-            self._untidy.wait()
+            self._untidy.wait(self.checkpoints.seconds_left)
             self._untidy.clear()
             try:
                 more = True
-                while more and not self._stopping.is_set():
-                    if self.checkpoints.due:
-                        self.checkpoints.take()
+                while more and not self._stopping.is_set() and not self._transactions.broken:
+                    self.checkpoints.take_if_due()
                     more = self.engine.tidy()
+            except DamagedError as error:
+                self._break(error)
+                self._notify()
             except Exception:
                 if not self._stopping.is_set():
                     _log.exception("tidying up failed; it will be tried again")
@@ -428,10 +457,7 @@ class Controller:
                 "transactions": self._replayer.progress.transactions_done,
                 "rows": self._replayer.progress.rows_done,
             },
-            "checkpoint": {
-                "transaction": self.checkpoints.saved.transaction,
-                "waits_for": self.checkpoints.hindrance,
-            },
+            "checkpoint": {**self.checkpoints.stats(), "passed_over": list(self._passed_over)},
             "latency_ms": self._transactions.statistics.latencies(),
             "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
             "views": {v.name: self._transactions.statistics.view(v.name) for v in views},

@@ -89,13 +89,22 @@ class OutputRunner:
         )
 
     def put(self, transaction: int, changes: pa.Table) -> None:
-        """Queue a transaction's changes; waits while too many are queued."""
+        """Queue a transaction's changes."""
         with self._changed:
-            while len(self._waiting) >= MAX_WAITING and not self._unbound and self.error is None:
-                self._changed.wait()
             if self.error is None or not self._waiting:  # what a failed output lacks is in the journal
                 self._waiting.append((transaction, changes))
             self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while too many transactions are queued."""
+        with self._changed:
+            while len(self._waiting) >= MAX_WAITING and not self._unbound and self.error is None:
+                self._changed.wait()
+
+    def waiting(self) -> list[tuple[int, pa.Table]]:
+        """The changes that it does not have yet."""
+        with self._changed:
+            return [(number, changes) for number, changes in self._waiting if number > self.delivered]
 
     @property
     def behind(self) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from penstock.checkpoint.store import Restored
 from penstock.connectors import NOTHING
 from penstock.controller.changes import with_change_type
 from penstock.controller.machine import State
@@ -24,7 +25,6 @@ from penstock.controller.recovery import (
     verify,
 )
 from penstock.controller.retry import pauses
-from penstock.controller.storage import Saved
 from penstock.controller.transactions import Transactions
 from penstock.errors import EvaluationError, ReplayError, StateError, StorageError
 from penstock.failpoints import failpoint
@@ -75,17 +75,18 @@ class Progress:
 class Replayer:
     """Brings transactions to where they were when the pipeline ended."""
 
-    def __init__(self, transactions: Transactions, saved: Saved, durations: Durations) -> None:
+    def __init__(self, transactions: Transactions, restored: Restored, durations: Durations) -> None:
         self.progress = Progress(0, 0)
         self.durations = durations
-        self.saved = saved
+        self.saved = restored.checked.saved
+        self._restored = restored
         self._t = transactions
         self._made: Plan | None = None
 
     def recover(self) -> None:
         """Load the last checkpoint, and run again what was recorded after it."""
         saved = self.saved
-        self._t.engine.state.load(saved.traces)
+        self._t.engine.state.load(self._restored.checked.manifest.traces, verified=self._restored.deep)
         self._t.engine.circuit.prepare()
         unknown = set(self._t.engine.circuit.traces) - set(saved.circuit)
         if saved.transaction >= 0 and unknown:
@@ -99,6 +100,7 @@ class Replayer:
         made = plan(entries, saved.transaction, saved.positions, self._all_have)
         self._check_inputs(made)
         self._check_outputs(made)
+        self._hand_over()
         for stage in made.stages[:3]:
             _log.info("recovery will %s", stage)
         self._t.positions = dict(made.positions)
@@ -136,6 +138,8 @@ class Replayer:
 
     def _replay(self, stage: Replay) -> None:
         last = stage.last.number
+        for output in self._t.outputs:
+            output.wait_for_room()
         self._refuse_if_stopping()
         with self._t.engine.state.reading():
             try:
@@ -150,7 +154,7 @@ class Replayer:
                 assert transaction.end is not None
                 now = digests_of(result.digests, transaction.number)
                 verify(transaction.number, transaction.end.digests, now)
-            self._t.statistics.rows.update(result.growth)
+            self._t.record(result, None)
             self.progress.transactions_done += len(stage.transactions)
             self.progress.rows_done += sum(transaction.rows for transaction in stage.transactions)
             self._t.deliver(result)
@@ -189,6 +193,17 @@ class Replayer:
             raise output.gap()
         output.joins = True
 
+    def _hand_over(self) -> None:
+        """Give outputs what they did not have yet when the checkpoint was taken."""
+        for item in self._restored.checked.pending:
+            output = next((o for o in self._t.outputs if o.name == item.output), None)
+            if output is None:
+                _log.warning(
+                    "transaction %d waited for the output %s, which is gone", item.transaction, item.output
+                )
+            elif output.delivered < item.transaction and not output.joins:
+                output.put(item.transaction, item.changes)
+
     def _all_have(self, transaction: Recorded) -> bool:
         return all(
             output.delivered >= transaction.number or output.joins or output.view not in transaction.changed
@@ -222,8 +237,9 @@ class Replayer:
             if output.delivered > end:
                 raise StorageError(
                     f"the output {output.name} has transaction {output.delivered}, and the journal ends with"
-                    f" transaction {end}: a part of the journal is missing. Restore the storage directory"
-                    " from a copy that has it, or start with an empty one and an empty output."
+                    f" transaction {end}: the pipeline went back to an earlier checkpoint, or a part of the"
+                    " journal is missing. Empty the output to have it begin with the rows of its view, or"
+                    " restore the storage directory from a copy that has everything."
                 )
 
     def _seek_inputs(self, made: Plan, last: Recorded | None) -> None:

@@ -16,9 +16,10 @@ def skip_transaction(path: Path, number: int) -> None:
     """Write into the journal that a transaction is skipped; it must be the last one, and not committed."""
     storage = Storage(path, create=False)
     try:
-        saved = storage.read()
-        if saved is None:
+        restored = storage.read()
+        if restored is None:
             raise StateError(f"{path} holds no pipeline")
+        saved = restored.checked.saved
         machine = plan(storage.journal.open(saved.record), saved.transaction, {}, lambda _: True).machine
         if machine.state is State.READY or machine.number != number:
             under_way = "none" if machine.state is State.READY else f"transaction {machine.number}"

@@ -13,32 +13,42 @@ _RECENT = 1000
 class Statistics:
     """Updated by the thread that runs transactions, read by any."""
 
-    def __init__(self, rows: Mapping[str, int]) -> None:
+    def __init__(self, rows: Mapping[str, int], saved: Mapping[str, Mapping[str, int]]) -> None:
         self._lock = threading.Lock()
         self.rows: Counter[str] = Counter(rows)
         self.transactions = 0
-        self._rows_in: Counter[str] = Counter()
-        self._errors: Counter[str] = Counter()
-        self._changes: Counter[str] = Counter()
+        self._rows_in: Counter[str] = Counter(saved.get("rows_in"))
+        self._errors: Counter[str] = Counter(saved.get("errors"))
+        self._changes: Counter[str] = Counter(saved.get("changes"))
         self._latencies: deque[float] = deque(maxlen=_RECENT)
 
     def record(
         self,
         transactions: int,
-        seconds: float,
+        seconds: float | None,
         rows_in: Mapping[str, int],
         errors: Mapping[str, int],
         changes: Mapping[str, int],
         growth: Mapping[str, int],
     ) -> None:
-        """One transaction more."""
+        """One transaction more; `seconds` are those it took, unless it was replayed."""
         with self._lock:
             self.transactions = transactions
-            self._latencies.append(seconds * 1000)
+            if seconds is not None:
+                self._latencies.append(seconds * 1000)
             self._rows_in.update(rows_in)
             self._errors.update(errors)
             self._changes.update(changes)
             self.rows.update(growth)
+
+    def saved(self) -> dict[str, dict[str, int]]:
+        """The counters that go on over a restart."""
+        with self._lock:
+            return {
+                "rows_in": dict(self._rows_in),
+                "errors": dict(self._errors),
+                "changes": dict(self._changes),
+            }
 
     def latencies(self) -> dict[str, float | None]:
         """Of the recent transactions, in milliseconds."""

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from penstock.checkpoint.model import Saved
 from penstock.connectors import inline_split
 from penstock.controller.changes import Change, Changes, with_change_type
 from penstock.controller.inputs import InputRunner
@@ -24,7 +25,7 @@ from penstock.controller.outputs import OutputRunner
 from penstock.controller.recovery import Recorded, digests_of, inputs_of, positions_of
 from penstock.controller.retry import pauses
 from penstock.controller.statistics import Statistics
-from penstock.controller.storage import Saved, Storage
+from penstock.controller.storage import Storage
 from penstock.controller.work import Arrival
 from penstock.engine.engine import Engine, Fed, Result
 from penstock.engine.relations import CLOCK
@@ -55,7 +56,7 @@ class Transactions:
         self.inputs = inputs
         self.outputs = outputs
         self.stopping = stopping
-        self.statistics = Statistics(saved.rows)
+        self.statistics = Statistics(saved.rows, saved.statistics)
         self.machine = Machine(saved.transaction, replaying=True)
         self.positions: dict[str, Any] = dict(saved.positions)
         """Where the connectors stood after the last transaction that ended."""
@@ -125,7 +126,7 @@ class Transactions:
             self.machine = self.machine.after(Event.COMMIT)
             self.positions.update(positions_of(transaction.steps))
             self.opened = None
-            self._record(result, time.monotonic() - begin)
+            self.record(result, time.monotonic() - begin)
             self.deliver(result)
             self.machine = self.machine.after(Event.DELIVER)
         if self.storage.temporary and self.storage.journal.bytes > JOURNAL_BYTES:
@@ -176,7 +177,8 @@ class Transactions:
             inputs[CLOCK] = [Fed(inline_split(_clock_row(now)))]
         return self.engine.run(number, inputs, now=now, initial=number == 0)
 
-    def _record(self, result: Result, seconds: float) -> None:
+    def record(self, result: Result, seconds: float | None) -> None:
+        """Count what a transaction did."""
         self.statistics.record(
             result.transaction, seconds, result.rows_in, result.errors, result.rows_out, result.growth
         )

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.connectors import BadRecord, Split
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import evaluation_error
+from penstock.engine.failure import damage_in, evaluation_error
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Merge, Size, State
@@ -29,8 +29,8 @@ from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import read_change, row_layout
 from penstock.sql import Program
-from penstock.trace.merge import merge
-from penstock.trace.rows import Layout
+from penstock.storage.files import Content
+from penstock.trace.batch import Batch
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 # A change with more rows than this is spread over the workers.
@@ -150,6 +150,8 @@ class Engine:
             "dead_letters": str(self.state.directory.parent / DEAD_LETTERS),
             "now": now.isoformat(),
             "directory": str(self.state.directory),
+            "run": self.state.run,
+            "unverified": self.state.unverified(),
             "written": {},
         }
         told: Report = {}
@@ -168,11 +170,12 @@ class Engine:
                 raise evaluation_error(error, transaction, self._queries_of_views) from error
             raise
         failpoint("engine.evaluated")
+        self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
         for key, fact in told.items():
             if key[0] == "merge":
-                self.state.replace(Merge(key[1], fact[2]), key[2], Size(*fact[:2]))
+                self.state.replace(Merge(key[1], fact[3]), key[2], Size(*fact[:3]))
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
 
@@ -230,16 +233,29 @@ class Engine:
 
     def change(self, relation: str, paths: Sequence[str]) -> pa.Table:
         """A relation's change: its columns and `_weight`."""
+        layout = row_layout(self.relation(relation).schema)
+        return self._read(relation, [Batch(path, layout) for path in paths])
+
+    def _read(self, relation: str, batches: Sequence[Batch]) -> pa.Table:
         found = self.relation(relation)
-        table = read_change(row_layout(found.schema), paths)
+        table = read_change(row_layout(found.schema), batches)
         return table.rename_columns([*(f.name for f in found.schema), "_weight"])
 
     def rows(self, relation: str) -> pa.Table:
         """A relation's rows as a change from nothing."""
         found = self.relation(relation)
         with self.state.reading() as batches:
-            paths = [str(self.state.path(found.trace, name)) for name in batches.get(found.trace, ())]
-            return self.change(relation, paths)
+            layout = row_layout(found.schema)
+            unverified = self.state.unverified().get(found.trace, {})
+            opened = [
+                Batch(
+                    str(self.state.path(found.trace, name)),
+                    layout,
+                    Content(*unverified[name]) if name in unverified else None,
+                )
+                for name in batches.get(found.trace, ())
+            ]
+            return self._read(relation, opened)
 
     def tasks(self) -> tuple[int, int]:
         """Of the Spark jobs that are running: how many tasks are done, and how many there are."""
@@ -253,12 +269,20 @@ class Engine:
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the state between two transactions."""
         with self._query_lock, self.state.reading() as batches:
-            facts = {**_NO_FACTS, "directory": str(self.state.directory), "traces": batches}
+            facts = {
+                **_NO_FACTS,
+                "directory": str(self.state.directory),
+                "run": self.state.run,
+                "unverified": self.state.unverified(),
+                "traces": batches,
+            }
             context = self.spark.sparkContext
             before = context.getLocalProperty(PROPERTY)
             context.setLocalProperty(PROPERTY, json.dumps(facts))
             try:
                 return _to_arrow(self._queries.sql(sql))
+            except (Py4JJavaError, PySparkException) as error:
+                raise damage_in(error) or error from error
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 
@@ -271,7 +295,10 @@ class Engine:
         """
         pending = self.state.merges()
         if pending:
-            run_merges(self.spark, self.state, pending)
+            try:
+                run_merges(self.spark, self.state, pending)
+            except (Py4JJavaError, PySparkException) as error:
+                raise damage_in(error) or error from error
             return True
         return self.circuit.specialise()
 
@@ -290,17 +317,18 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
     named = [(merge_, f"m{uuid.uuid4().hex[:16]}") for merge_ in pending]
     work = [{"trace": m.trace, "names": m.names, "target": name} for m, name in named]
-    stage = MergeStage(str(state.directory), json.dumps(work))
+    stage = MergeStage(json.dumps(work))
     frame = spark.range(0, 1, 1, 1).mapInArrow(
         stage.function(report), StructType([StructField("_", LongType())])
     )
     context = spark.sparkContext
-    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | {"directory": str(state.directory)}))
+    facts = {"directory": str(state.directory), "run": state.run, "unverified": state.unverified()}
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts))
     frame.collect()
     failpoint("merge.written")
+    state.verified((key[1], key[2]) for key in report.value if key[0] == "verified")
     for merge_, name in named:
-        rows, size = report.value[("batch", merge_.trace, name)]
-        state.replace(merge_, name, Size(rows, size))
+        state.replace(merge_, name, Size(*report.value[("batch", merge_.trace, name)]))
         failpoint("merge.replaced")
 
 
@@ -312,6 +340,8 @@ _NO_FACTS: dict[str, Any] = {
     "owner_names": [],
     "dead_letters": "",
     "now": "",
+    "run": "",
+    "unverified": {},
     "traces": {},
     "written": {},
 }
@@ -321,14 +351,11 @@ _NO_FACTS: dict[str, Any] = {
 class MergeStage(Stage):
     """Merge batches, one trace after another."""
 
-    directory: str
     work: str
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for item in json.loads(self.work):
-            directory = Path(self.directory) / item["trace"]
-            paths = [str(directory / f"{name}.arrow") for name in item["names"]]
-            layout = Layout.of_file(paths[0])
-            rows, size = merge(layout, paths, directory / f"{item['target']}.arrow")
-            task.tell(("batch", item["trace"], item["target"]), (rows, size))
+            trace, parts, target = item["trace"], item["names"], item["target"]
+            layout = task.layout(trace, parts[0])
+            task.tell(("batch", trace, target), task.merged(trace, parts, target, layout))
         return iter(())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.errors import EvaluationError, PenstockError, UnreachableError
+from penstock.errors import DamagedError, EvaluationError, PenstockError, UnreachableError
 
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\][^\n]*")
 _PLACE = re.compile(r"== SQL \(line (\d+), position (\d+)\) ==\n([^\n]*)\n( *)(\^+)")
@@ -22,6 +22,8 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
     python = _PYTHON.findall(text)
     if python and python[-1][0] == UnreachableError.__name__:
         return UnreachableError(python[-1][1])
+    if (damage := damage_in(error)) is not None:
+        return damage
     if python and not any("DIVIDE" in condition for condition in found):
         reason = python[-1][1] or python[-1][0]
     elif found:
@@ -39,6 +41,12 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
         f" transaction {transaction} to go on without it.",
         reason,
     )
+
+
+def damage_in(error: Exception) -> DamagedError | None:
+    """A damaged file that a task found, if that is why Spark failed."""
+    found = [text for name, text in _PYTHON.findall(str(error)) if name == DamagedError.__name__]
+    return DamagedError(found[-1]) if found else None
 
 
 def _place(text: str, queries: Mapping[str, str]) -> str:

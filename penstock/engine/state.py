@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.storage.disk import disk
+from penstock.storage.files import Content
 from penstock.trace import merge
 from penstock.trace.task import batch_name
 
@@ -16,10 +19,16 @@ Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
 
 @dataclass(frozen=True)
 class Size:
-    """Of one batch."""
+    """How much one batch holds, and the checksum of its bytes."""
 
     rows: int
     bytes: int
+    checksum: str
+
+    @property
+    def content(self) -> Content:
+        """What its file must contain."""
+        return Content(self.bytes, self.checksum)
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,9 @@ class State:
         self._next_reader = 0
         self._garbage: list[_Garbage] = []
         self._saved: set[tuple[str, str]] = set()
+        self._unverified: dict[tuple[str, str], Content] = {}
+        self.run = secrets.token_hex(4)
+        """Part of the names of the batches that this run of the pipeline writes."""
 
     def path(self, trace: str, name: str) -> Path:
         return self.directory / trace / f"{name}.arrow"
@@ -57,31 +69,49 @@ class State:
         with self._lock:
             return {trace: dict(batches) for trace, batches in self._traces.items()}
 
-    def load(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
-        """Start from a saved state; what else lies there came after it and will come again."""
+    def load(self, traces: Mapping[str, Mapping[str, Size]], *, verified: bool) -> None:
+        """Start from a saved state, which stays as it is; `verified`: every byte of it was looked at."""
         with self._lock:
             self._traces = {trace: dict(batches) for trace, batches in traces.items()}
-            for path in self.directory.glob("*/*.arrow*"):
-                if path.suffix != ".arrow" or path.stem not in self._traces.get(path.parent.name, {}):
-                    path.unlink(missing_ok=True)
-        self.keep(traces)
-
-    def keep(self, *saved: Mapping[str, Mapping[str, Size]]) -> None:
-        """Delete no batch of these states, merged or not; of no other saved state is any needed."""
-        with self._lock:
-            self._saved = {
-                (trace, name) for traces in saved for trace, batches in traces.items() for name in batches
+            saved = {
+                (trace, name): s.content for trace, batches in traces.items() for name, s in batches.items()
             }
+            self._saved = set(saved)
+            self._unverified = {} if verified else saved
+            while next(self.directory.glob(f"*/*-{self.run}-*"), None) is not None:
+                self.run = secrets.token_hex(4)
+
+    def unverified(self) -> dict[str, dict[str, tuple[int, str]]]:
+        """What the batches must contain that nobody has looked at since they were restored."""
+        with self._lock:
+            found: dict[str, dict[str, tuple[int, str]]] = {}
+            for (trace, name), content in self._unverified.items():
+                found.setdefault(trace, {})[name] = content.bytes, content.checksum
+            return found
+
+    def verified(self, batches: Iterable[tuple[str, str]]) -> None:
+        """These batches contain what they must."""
+        with self._lock:
+            for batch in batches:
+                self._unverified.pop(batch, None)
+
+    def keep(self, saved: set[tuple[str, str]], gone: Iterable[tuple[str, str]] = ()) -> None:
+        """Delete none of these batches, merged or not. What is `gone` is part of no checkpoint any more: it
+        is deleted unless the pipeline itself has it."""
+        with self._lock:
+            self._saved = saved
+            for trace, name in gone:
+                if name not in self._traces.get(trace, {}):
+                    self._garbage.append(_Garbage(trace, name, set(self._readers)))
         self._collect()
 
-    def keep_more(self, saved: Mapping[str, Mapping[str, Size]]) -> dict[str, dict[str, Size]]:
-        """All batches, of which from now on none is deleted, nor any of that saved state."""
+    def keep_more(self) -> dict[str, dict[str, Size]]:
+        """All batches, of which from now on none is deleted, nor any that was kept before."""
         with self._lock:
-            found = {trace: dict(batches) for trace, batches in self._traces.items()}
-            self._saved = {
-                (trace, name) for traces in (saved, found) for trace in traces for name in traces[trace]
+            self._saved = self._saved | {
+                (trace, name) for trace in self._traces for name in self._traces[trace]
             }
-            return found
+            return {trace: dict(batches) for trace, batches in self._traces.items()}
 
     @contextmanager
     def reading(self) -> Iterator[Batches]:
@@ -110,8 +140,8 @@ class State:
 
     def discard(self, transaction: int) -> None:
         """Delete what a transaction wrote that did not take effect."""
-        for path in self.directory.glob(f"*/{batch_name(transaction, '*')}.arrow*"):
-            path.unlink(missing_ok=True)
+        for path in self.directory.glob(f"*/{batch_name(transaction, self.run, '*')}.arrow*"):
+            disk().remove(path)
 
     def merges(self) -> list[Merge]:
         """What is worth merging now."""
@@ -127,7 +157,7 @@ class State:
         with self._lock:
             batches = self._traces[done.trace]
             if any(part not in batches for part in done.names):
-                size = Size(0, 0)
+                size = Size(0, 0, "")
             else:
                 for part in done.names:
                     del batches[part]
@@ -147,5 +177,6 @@ class State:
                 if item.readers or (item.trace, item.name) in self._saved:
                     kept.append(item)
                 else:
-                    self.path(item.trace, item.name).unlink(missing_ok=True)
+                    disk().remove(self.path(item.trace, item.name))
+                    self._unverified.pop((item.trace, item.name), None)
             self._garbage = kept

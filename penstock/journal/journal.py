@@ -24,7 +24,8 @@ from penstock.errors import StorageError
 from penstock.failpoints import failpoint
 from penstock.journal.record import Kind, Portion, Record, Rows, decode, encode
 from penstock.journal.segment import HEADER_SIZE, RECORD_SIZE, Segment, cut, frame, header, read_segment
-from penstock.storage.files import sync_directory, write_file
+from penstock.storage.disk import disk
+from penstock.storage.files import make_directory, sync_directory, write_file
 
 _log = logging.getLogger("penstock")
 
@@ -67,19 +68,20 @@ class Journal:
         self.next = 0
         """The number of the next record."""
         self.bytes = 0
-        """What was written since the last `trim`, rows beside the journal included."""
-        directory.mkdir(exist_ok=True)
+        """What was written since the last `rotate`, rows beside the journal included."""
 
     # -- opening --------------------------------------------------------------------------------
 
-    def create(self) -> None:
-        """Begin a journal where there is none, or one without records."""
+    def create(self, first: int = 0) -> None:
+        """Begin a journal with record `first` where there is none, or one without records."""
+        make_directory(self._directory)
         found = [path for path in self._directory.glob("*.log") if path.stat().st_size > HEADER_SIZE]
         if found:
             raise StorageError(
                 f"{min(found)} has records, and a new journal was to begin there. Restore the storage"
                 " directory from a copy, or start with an empty one."
             )
+        self.next = first
         self._begin_segment()
 
     def open(self, first: int) -> list[Entry]:
@@ -106,11 +108,12 @@ class Journal:
         self._file.seek(last.whole)
         self._sync()  # what is acted on is there to stay
         entries = [entry for entry in _entries(segments) if entry.number >= first]
-        self.bytes = sum(segment.whole for segment in segments) + self._check_files(entries)
+        self.bytes = sum(segment.whole for segment in segments) + self._check_files(entries, first)
         return entries
 
-    def _check_files(self, entries: Sequence[Entry]) -> int:
-        """Every file that a record names is what it was; others were never named, and are in the way.
+    def _check_files(self, entries: Sequence[Entry], first: int) -> int:
+        """Every file that a record names is what it was; others, from record `first` on, were never named,
+        and are in the way.
 
         Returns the size of all of them.
         """
@@ -133,8 +136,8 @@ class Journal:
                     f" {size} bytes with {checksum:08x}. {_RESTORE}"
                 )
         for path in self._directory.glob("*.arrow*"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+            if path.name not in named and path.name[:12] >= f"{first:012d}":
+                disk().remove(path)
         return sum(rows.size for rows in named.values())
 
     # -- writing --------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ class Journal:
 
         path = self._directory / f"{self.next:012d}-{place}.arrow"
         with _explained(path):
-            size = write_file(path, fill, durable=self._durable)
+            size = write_file(path, fill, durable=self._durable).bytes
         self.bytes += size
         failpoint("journal.payload.written")
         return Rows(rows.num_rows, 0, size, path.name, _checksum(path)), b""
@@ -169,7 +172,7 @@ class Journal:
             try:
                 left = memoryview(content)
                 while left:
-                    left = left[self._file.write(left) :]
+                    left = left[disk().write(self._file.fileno(), left) :]
             except OSError as error:
                 self._undo(error)
                 raise
@@ -199,7 +202,7 @@ class Journal:
         if self._file is None or not self._durable:
             return
         try:
-            os.fsync(self._file.fileno())
+            disk().sync(self._file.fileno())
         except OSError as error:  # what the disk has is unknown from here on
             self._broken = f"{self._path} could not be synced ({error.strerror})"
             raise StorageError(f"{self._broken}. Start the pipeline again.") from error
@@ -217,17 +220,20 @@ class Journal:
         self._refuse_if_broken()  # the old segment may have a record of that number
         if self._size > HEADER_SIZE:
             self._begin_segment()
+        self.bytes = 0
         return self.next
 
     def trim(self, before: int) -> None:
-        """Delete what holds only records before that one, which is the first of a segment."""
-        for path in sorted(self._directory.iterdir()):  # so that a crash leaves no gap
-            number = path.name[:12]
-            if number.isdigit() and int(number) < before:
-                path.unlink(missing_ok=True)
+        """Delete what holds only records before that one."""
+        segments = sorted(path for path in self._directory.glob("*.log") if path.stem.isdigit())
+        for path, following in pairwise(segments):  # in order, so that a crash leaves no gap
+            if int(following.stem) <= before:
+                disk().remove(path)
+        for path in self._directory.glob("*.arrow*"):
+            if path.name[:12].isdigit() and int(path.name[:12]) < before:
+                disk().remove(path)
         if self._durable:
             sync_directory(self._directory)
-        self.bytes = 0
 
     def _begin_segment(self) -> None:
         path = self._directory / f"{self.next:012d}.log"
@@ -276,6 +282,12 @@ def read_segments(directory: Path, first: int = 0) -> list[Segment]:
                 f" expected. {_RESTORE}"
             )
     return segments
+
+
+def first_record(directory: Path) -> int:
+    """The number of the first record that a journal may have."""
+    numbers = [int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()]
+    return min(numbers, default=0)
 
 
 def read_entries(directory: Path) -> list[Entry]:

@@ -11,7 +11,6 @@ somebody was told is safe. The end mark tells the two apart where the size alone
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import StorageError
+from penstock.storage.disk import disk
 
 VERSION = 2  # version 1 had a file for each transaction
 MAGIC = b"PENSTOCK"
@@ -128,7 +128,7 @@ def cut(segment: Segment) -> None:
     """Take an incomplete last record away."""
     with open(segment.path, "r+b") as file:
         file.truncate(segment.whole)
-        os.fsync(file.fileno())
+        disk().sync(file.fileno())
 
 
 _ADVICE = "Restore it from a copy of the storage directory, or start with an empty one."

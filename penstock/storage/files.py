@@ -1,29 +1,65 @@
-"""Write a file so that it is there whole or not at all."""
+"""Write a file so that it is there whole or not at all, and know its bytes again."""
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+
+import xxhash
+
+from penstock.storage.disk import disk
+
+_CHUNK = 4 << 20
+
+Filler = Callable[["Sink"], object]
+"""Fills a file that is being written."""
 
 
-class Writer(Protocol):
-    """Fills an open file."""
+@dataclass(frozen=True)
+class Content:
+    """What a file must contain: so many bytes, with this checksum (XXH3, 128 bits, as hex digits)."""
 
-    def __call__(self, file: BinaryIO, /) -> object: ...
+    bytes: int
+    checksum: str
 
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def __str__(self) -> str:
+        return f"{self.bytes} bytes with checksum {self.checksum}"
 
 
-def write_file(path: Path, fill: Writer, *, durable: bool) -> int:
-    """Write `path` through a temporary name and a rename; returns its size.
+class Sink(io.RawIOBase):
+    """An open file that is written from its beginning to its end, and the checksum of what was written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._hash = xxhash.xxh3_128()
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        left = memoryview(data).cast("B")  # type: ignore[arg-type]
+        size = len(left)
+        self._hash.update(left)
+        while left:
+            left = left[disk().write(self._descriptor, left) :]
+        self._size += size
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    @property
+    def content(self) -> Content:
+        return Content(self._size, self._hash.hexdigest())
+
+
+def write_file(path: Path, fill: Filler, *, durable: bool) -> Content:
+    """Write `path` through a temporary name and a rename; returns what it contains.
 
     With `durable` the bytes and the name survive a power cut; without it, only a crash of the
     process. A file that is never renamed is garbage that its `.tmp` suffix gives away; only a crash
@@ -31,16 +67,57 @@ def write_file(path: Path, fill: Writer, *, durable: bool) -> int:
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            fill(file)
-            file.flush()
-            size = file.tell()
+        with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            sink = Sink(descriptor)
+            fill(sink)
+            content = sink.content
             if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+                disk().sync(descriptor)
+        disk().rename(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     if durable:
         sync_directory(path.parent)
-    return size
+    return content
+
+
+def content_of(path: Path) -> Content:
+    """What a file contains; `OSError` if it cannot be read."""
+    found = xxhash.xxh3_128()
+    size = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_CHUNK):
+            found.update(data)
+            size += len(data)
+    return Content(size, found.hexdigest())
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable that another process wrote."""
+    with _opened(path, os.O_RDONLY) as descriptor:
+        disk().sync(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    with _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        disk().sync(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably: each name is synced up to the first that was there."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import StorageError
-from penstock.storage.files import write_file
+from penstock.errors import DamagedError, StorageError
+from penstock.storage.files import Content, Sink, content_of, write_file
 from penstock.trace.rows import Index, Keys, Layout, Rows, concat
 
 FORMAT = b"1"
@@ -20,17 +19,19 @@ SEGMENT_ROWS = 1 << 19
 
 
 class Batch:
-    """A batch file, mapped into memory; its pages are the operating system's to keep or drop."""
+    """A batch file, mapped into memory; its pages are the operating system's to keep or drop.
 
-    def __init__(self, path: str, layout: Layout) -> None:
+    `expected` is what it must contain, if nobody has looked at it since it was restored.
+    """
+
+    def __init__(self, path: str, layout: Layout, expected: Content | None = None) -> None:
         try:
+            if expected is not None:
+                refuse_damaged(Path(path), expected)
             reader = pa.ipc.open_file(pa.memory_map(path))
             metadata = reader.schema.metadata or {}
-        except (OSError, pa.ArrowInvalid) as error:
-            raise StorageError(
-                f"batch file {path} cannot be read: {error}. Restore the file from a copy of the storage"
-                " directory, or start the pipeline on an empty one."
-            ) from error
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedError(f"{path} cannot be read: {error}") from error
         if metadata.get(b"penstock.format") != FORMAT:
             found = metadata.get(b"penstock.format", b"none").decode(errors="replace")
             raise StorageError(
@@ -58,6 +59,13 @@ class Batch:
         return found
 
 
+def refuse_damaged(path: Path, expected: Content) -> None:
+    """`DamagedError` unless the file contains what it must."""
+    found = content_of(path)
+    if found != expected:
+        raise DamagedError(f"{path} is damaged: expected {expected}, found {found}")
+
+
 def _lookup(segment: Rows, keys: Keys) -> Rows:
     first = np.searchsorted(keys, segment.k[0], "left")
     last = np.searchsorted(keys, segment.k[-1], "right")
@@ -82,11 +90,11 @@ def ranges(low: Index, count: Index) -> Index:
 
 def write_batch(
     path: Path, layout: Layout, parts: Iterable[Rows], *, durable: bool = False
-) -> tuple[int, int]:
-    """Write consolidated rows, given in order; returns rows and bytes."""
+) -> tuple[int, int, str]:
+    """Write consolidated rows, given in order; returns rows, bytes and checksum."""
     rows = 0
 
-    def fill(file: BinaryIO) -> None:
+    def fill(file: Sink) -> None:
         nonlocal rows
         schema = layout.schema.with_metadata({b"penstock.format": FORMAT})
         with pa.ipc.new_file(file, schema) as writer:
@@ -97,8 +105,8 @@ def write_batch(
                 rows += len(part)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    size = write_file(path, fill, durable=durable)
-    return rows, size
+    content = write_file(path, fill, durable=durable)
+    return rows, content.bytes, content.checksum
 
 
 def lookup(layout: Layout, batches: Sequence[Batch], keys: Keys) -> Rows:

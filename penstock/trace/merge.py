@@ -11,7 +11,7 @@ milliseconds now and then; larger ones in the background.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.trace.batch import Batch, scan, write_batch
@@ -60,7 +60,6 @@ def choose(sizes: Mapping[str, int]) -> list[str]:
     return []
 
 
-def merge(layout: Layout, paths: list[str], target: Path) -> tuple[int, int]:
-    """Write one batch with the contents of several; returns its rows and bytes."""
-    batches = [Batch(path, layout) for path in paths]
+def merge(layout: Layout, batches: Sequence[Batch], target: Path) -> tuple[int, int, str]:
+    """Write one batch with the contents of several; returns its rows, bytes and checksum."""
     return write_batch(target, layout, scan(layout, batches))

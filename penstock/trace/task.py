@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from penstock.trace.batch import Batch, write_batch
+from penstock.storage.files import Content
+from penstock.trace.batch import Batch, refuse_damaged, write_batch
 from penstock.trace.merge import choose_smallest, merge
 from penstock.trace.rows import Layout, Rows, concat
 
@@ -28,9 +29,10 @@ PROPERTY = "penstock.transaction"
 Report = dict[tuple[str, ...], Any]
 
 
-def batch_name(transaction: int, part: str) -> str:
-    """What a transaction calls a batch: the same name when it is run again."""
-    return f"{transaction:012d}-{part}"
+def batch_name(transaction: int, run: str, part: str) -> str:
+    """What a transaction calls a batch: the same name when a task is run again, and another one in another
+    run of the pipeline, for a checkpoint may still have the batch of the run before."""
+    return f"{transaction:012d}-{run}-{part}"
 
 
 class ReportParam(AccumulatorParam[Report]):
@@ -55,6 +57,8 @@ class Task:
         self.owner_names: list[tuple[str, int]] = facts["owner_names"]  # connector and transaction
         self.dead_letters: str = facts["dead_letters"]
         self.now: str = facts["now"]
+        self._run: str = facts["run"]
+        self._unverified: dict[str, dict[str, list[Any]]] = facts["unverified"]
         self._directory = Path(facts["directory"])
         self._old: dict[str, dict[str, int]] = facts["traces"]
         self._new: dict[str, list[str]] = facts["written"]
@@ -70,7 +74,36 @@ class Task:
 
     def old(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches of a trace before this transaction."""
-        return _open(trace, self._directory, list(self._old.get(trace, ())), layout)
+        directory = self._directory / trace
+        before = _opened.get(str(directory), {})
+        now = {}
+        for name in self._old.get(trace, ()):
+            held = before.get(name)
+            identity = self._identity(trace, name)
+            if held is None or held[0] != identity:
+                held = identity, self._batch(trace, name, layout)
+            now[name] = held
+        _opened[str(directory)] = now
+        return [batch for _, batch in now.values()]
+
+    def _identity(self, trace: str, name: str) -> tuple[Any, ...]:
+        """Changes when a file does, which may have been put in the place of another, and when what was held
+        by an earlier run of the pipeline has to be checked again."""
+        try:
+            file = (self._directory / trace / f"{name}.arrow").stat()
+        except FileNotFoundError:
+            return ()
+        return file.st_ino, file.st_mtime_ns, self._run if name in self._unverified.get(trace, {}) else None
+
+    def _batch(self, trace: str, name: str, layout: Layout) -> Batch:
+        """A batch; one that nobody has looked at since it was restored is checked first."""
+        path = str(self._directory / trace / f"{name}.arrow")
+        unverified = self._unverified.get(trace, {}).get(name)
+        if unverified is None:
+            return Batch(path, layout)
+        batch = Batch(path, layout, Content(*unverified))
+        self.tell(("verified", trace, name), True)
+        return batch
 
     def new(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches that an earlier job of this transaction added to a trace."""
@@ -82,19 +115,27 @@ class Task:
         if len(rows) == 0:
             return
         part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
-        name = batch_name(self.transaction, f"{part:04d}")
-        count, size = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
-        self.tell(("batch", trace, name), (count, size))
+        name = batch_name(self.transaction, self._run, f"{part:04d}")
+        written = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
+        self.tell(("batch", trace, name), written)
         if bits == 0 and (parts := choose_smallest(self._old.get(trace, {}))):
             self._merge(trace, parts, rows.layout)
 
     def _merge(self, trace: str, parts: list[str], layout: Layout) -> None:
-        directory = self._directory / trace
-        name = batch_name(self.transaction, "m")
-        count, size = merge(
-            layout, [str(directory / f"{part}.arrow") for part in parts], directory / f"{name}.arrow"
-        )
-        self.tell(("merge", trace, name), (count, size, parts))
+        name = batch_name(self.transaction, self._run, "m")
+        self.tell(("merge", trace, name), (*self.merged(trace, parts, name, layout), parts))
+
+    def layout(self, trace: str, name: str) -> Layout:
+        """How the batches of a trace are laid out, as one of them says."""
+        path = self._directory / trace / f"{name}.arrow"
+        if (unverified := self._unverified.get(trace, {}).get(name)) is not None:
+            refuse_damaged(path, Content(*unverified))
+        return Layout.of_file(str(path))
+
+    def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str]:
+        """Write one batch with the contents of several; returns its rows, bytes and checksum."""
+        opened = [self._batch(trace, part, layout) for part in parts]
+        return merge(layout, opened, self._directory / trace / f"{name}.arrow")
 
     def tell(self, key: tuple[str, ...], fact: Any) -> None:
         """Report a fact to the driver."""
@@ -145,20 +186,5 @@ def _facts(text: str) -> dict[str, Any]:
     return facts
 
 
-_opened: dict[str, dict[str, tuple[tuple[int, int], Batch]]] = {}
-
-
-def _open(trace: str, directory: Path, names: list[str], layout: Layout) -> list[Batch]:
-    """Batches stay mapped in the worker from task to task; those that were merged away are let go."""
-    key = str(directory / trace)
-    before = _opened.get(key, {})
-    now = {}
-    for name in names:
-        path = directory / trace / f"{name}.arrow"
-        held = before.get(name)
-        file = path.stat() if path.exists() else None
-        identity = (file.st_ino, file.st_mtime_ns) if file is not None else (0, 0)
-        # The directory may have been emptied and used by another pipeline since.
-        now[name] = held if held is not None and held[0] == identity else (identity, Batch(str(path), layout))
-    _opened[key] = now
-    return [batch for _, batch in now.values()]
+_opened: dict[str, dict[str, tuple[tuple[Any, ...], Batch]]] = {}
+"""Batches stay mapped in the worker from task to task; those that were merged away are let go."""

@@ -125,8 +125,8 @@ class ScanStage(Stage):
             yield from sliced(pa.schema([(f"x{i}", a.type) for i, a in enumerate(arrays)]), arrays)
 
 
-def read_change(layout: Layout, paths: Sequence[str]) -> pa.Table:
+def read_change(layout: Layout, batches: Sequence[Batch]) -> pa.Table:
     """A relation's change as a table c0, c1, ..., w0, on the driver."""
-    parts = [part for path in paths for part in Batch(path, layout).segments]
+    parts = [part for batch in batches for part in batch.segments]
     rows = concat(layout, parts).consolidated()
     return pa.Table.from_batches([rows.to_batch()]).drop_columns(["_k", "_r"])

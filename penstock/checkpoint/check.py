@@ -1,0 +1,97 @@
+"""Is a checkpoint whole? Nothing is believed before it was checked, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.checkpoint.model import (
+    MANIFEST,
+    MANIFEST_FILE,
+    STATE,
+    STATE_FILE,
+    Entry,
+    Manifest,
+    Pending,
+    Saved,
+    batch_path,
+)
+from penstock.errors import DamagedError
+from penstock.storage.files import Content, content_of
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were read."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A checkpoint that is whole, as far as it was looked at."""
+
+    entry: Entry
+    manifest: Manifest
+    saved: Saved
+    pending: list[Pending]
+
+
+def read_manifest(root: Path, entry: Entry) -> Manifest:
+    """The manifest that the catalog means; `DamagedError` if it is not there as it was."""
+    path = root / "checkpoints" / entry.id / MANIFEST_FILE
+    fault = next(_different(path, entry.manifest, deep=True), None)
+    if fault is not None:
+        raise DamagedError(fault)
+    return MANIFEST.read(path)
+
+
+def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _: None) -> Checked:
+    """Look at every file of a checkpoint; `deep`: at every byte of its batches too.
+
+    `DamagedError` has all faults, not only the first.
+    """
+    directory = root / "checkpoints" / entry.id
+    manifest = read_manifest(root, entry)
+    faults: list[str] = []
+    for name, expected in manifest.files.items():
+        faults += _different(directory / name, expected, deep=True)
+        progress(expected.bytes)
+    for trace, batches in manifest.traces.items():
+        for name, size in batches.items():
+            faults += _different(batch_path(root, trace, name), size.content, deep=deep)
+            progress(size.bytes)
+    saved, pending = None, []
+    if not faults:
+        try:
+            saved = STATE.read(directory / STATE_FILE)
+            pending = [
+                Pending(waiting.output, waiting.transaction, _table(directory / name))
+                for name, waiting in saved.waiting.items()
+            ]
+        except DamagedError as error:
+            faults = list(error.faults)
+    if faults or saved is None:
+        raise DamagedError("; ".join(faults), faults)
+    return Checked(entry, manifest, saved, pending)
+
+
+def _different(path: Path, expected: Content, *, deep: bool) -> Iterator[str]:
+    """What is wrong with a file, if anything is."""
+    try:
+        size = path.stat().st_size
+        if size != expected.bytes:
+            yield f"{path} is damaged: expected {expected.bytes} bytes, found {size}"
+        elif deep and (found := content_of(path)) != expected:
+            yield f"{path} is damaged: expected {expected}, found {found.checksum}"
+    except FileNotFoundError:
+        yield f"{path} is missing"
+    except OSError as error:
+        yield f"{path} cannot be read: {error.strerror}"
+
+
+def _table(path: Path) -> pa.Table:
+    try:
+        with pa.OSFile(str(path)) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedError(f"{path} is damaged: {error}") from error

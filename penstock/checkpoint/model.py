@@ -1,0 +1,133 @@
+"""What a checkpoint consists of, as the documents that describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engine.state import Size
+from penstock.storage.document import Document
+from penstock.storage.files import Content
+
+Traces = Mapping[str, Mapping[str, Size]]
+"""The batches of every trace."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The state after a transaction, but for its batches; -1: not even the initial one has been run."""
+
+    program: str
+    transaction: int = -1
+    record: int = 0  # the first record of the journal that came after it
+    rows: dict[str, int] = field(default_factory=dict)
+    circuit: list[str] = field(default_factory=list)  # every trace of the circuit, with or without batches
+    relations: dict[str, str] = field(default_factory=dict)  # the fingerprint of every table and view
+    positions: dict[str, Any] = field(default_factory=dict)  # of input connectors
+    paused: dict[str, bool] = field(default_factory=dict)  # input connectors that somebody paused or resumed
+    delivered: dict[str, int] = field(default_factory=dict)  # to output connectors
+    statistics: dict[str, dict[str, int]] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)  # by the file that has the rows
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A transaction's changes that an output did not have yet."""
+
+    output: str
+    transaction: int
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The same, with the rows."""
+
+    output: str
+    transaction: int
+    changes: pa.Table
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Every file of a checkpoint. It is written last: a checkpoint without it is none."""
+
+    checkpoint: str
+    at: datetime
+    pipeline: str
+    owner: str
+    journal: str
+    transaction: int
+    record: int
+    rows: int
+    name: str | None
+    files: dict[str, Content]  # in the checkpoint's own directory
+    traces: dict[str, dict[str, Size]]
+
+    @property
+    def batches(self) -> set[tuple[str, str]]:
+        """The traces and names of its batches."""
+        return {(trace, name) for trace, batches in self.traces.items() for name in batches}
+
+    @property
+    def bytes(self) -> int:
+        """The size of everything that it lists."""
+        batches = sum(size.bytes for batches in self.traces.values() for size in batches.values())
+        return batches + sum(file.bytes for file in self.files.values())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A checkpoint in the catalog."""
+
+    id: str
+    at: datetime
+    transaction: int
+    record: int
+    rows: int  # of all tables
+    bytes: int  # of all its files, also of those that it shares with others
+    manifest: Content
+    name: str | None = None
+    aside: bool = False
+    """Whether somebody went back to an earlier one: the pipeline's history no longer leads here."""
+    suspect: bool = False
+    """Whether a file of it was found to be damaged: all of it is checked before it is used again."""
+    verified: datetime | None = None
+
+    def __str__(self) -> str:
+        called = f"{self.name} ({self.id})" if self.name else self.id
+        return f"{called}, transaction {self.transaction}"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The checkpoints of a pipeline, oldest first."""
+
+    pipeline: str
+    owner: str  # what outputs know this storage by
+    journal: str = "journal"  # the directory of the journal that follows the newest checkpoint
+    checkpoints: tuple[Entry, ...] = ()
+
+    @property
+    def line(self) -> tuple[Entry, ...]:
+        """Those that the journal leads on from."""
+        return tuple(entry for entry in self.checkpoints if not entry.aside)
+
+
+STATE = Document("state", 1, Saved)
+MANIFEST = Document("manifest", 1, Manifest)
+CATALOG = Document("catalog", 1, Catalog)
+
+STATE_FILE = "state.json"
+MANIFEST_FILE = "manifest.json"
+CATALOG_FILE = "catalog.json"
+
+
+def batch_path(root: Path, trace: str, name: str) -> Path:
+    """Where in a storage directory a batch lies."""
+    return root / "batches" / trace / f"{name}.arrow"
