@@ -8,14 +8,14 @@ from penstock._version import __version__
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.pipeline import Pipeline, check, explain
+    from penstock.pipeline import Pipeline, check, diff, explain
 
-__all__ = ["PenstockError", "Pipeline", "__version__", "check", "explain"]
+__all__ = ["PenstockError", "Pipeline", "__version__", "check", "diff", "explain"]
 
 
 def __getattr__(name: str) -> Any:
     # Spark is imported when it is first needed: `penstock --help` and Spark's own workers do not need it.
-    if name in ("Pipeline", "check", "explain"):
+    if name in ("Pipeline", "check", "diff", "explain"):
         from penstock import pipeline
 
         return getattr(pipeline, name)

@@ -29,7 +29,9 @@ from penstock.controller.replaying import Durations
 from penstock.controller.settings import fault_tolerance
 from penstock.controller.storage import Storage
 from penstock.controller.work import Arrival, Ask, Limits, WorkQueue
+from penstock.engine.difference import Difference, difference
 from penstock.engine.engine import Engine
+from penstock.engine.fingerprints import Identity, identities
 from penstock.engine.relations import Relation, ViewRelation, analyse
 from penstock.engine.session import application, circuit_session
 from penstock.errors import (
@@ -482,6 +484,10 @@ def _analysed(sql: str) -> dict[str, Relation]:
     for table in program.tables:
         for connector in table.connectors:
             create_input(connector, table).close()
+    return _relations(program)
+
+
+def _relations(program: Program) -> dict[str, Relation]:
     spark = application(1, {})
     return analyse(program, Catalyst(circuit_session(spark, 1)))
 
@@ -499,6 +505,16 @@ def explain(sql: str, view: str | None = None, format: str = "text") -> str:
     views = [r.name for r in relations.values() if isinstance(r, ViewRelation)]
     texts = [_explained(relations, name, format) for name in views]
     return f"[{', '.join(texts)}]" if format == "json" else "\n\n".join(texts)
+
+
+def diff(old_sql: str, new_sql: str) -> Difference:
+    """What becomes of each table and view when a new program takes the place of an old one."""
+    return difference(identified(old_sql), identified(new_sql))
+
+
+def identified(sql: str) -> dict[str, Identity]:
+    """What the tables and views of a program are, to be compared with those of another one."""
+    return identities(_relations(parse_program(sql)))
 
 
 def _explained(relations: Mapping[str, Relation], view: str, format: str) -> str:

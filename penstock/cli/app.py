@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import get_console
 
 import penstock
 from penstock.cli.checkpoint import StoragePath, checkpoint
+from penstock.cli.diff import show_difference
 from penstock.cli.journal import as_json, journal_entries, show
 from penstock.cli.report import errors_shown, read_program
 from penstock.cli.run import run_program
@@ -25,12 +26,12 @@ app = typer.Typer(
     add_completion=False,
 )
 
-ProgramPath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PROGRAM", help="File with the SQL program.", exists=True, dir_okay=False, readable=True
-    ),
-]
+
+def _program(metavar: str, help_: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help_, exists=True, dir_okay=False, readable=True)
+
+
+ProgramPath = Annotated[Path, _program("PROGRAM", "File with the SQL program.")]
 
 
 class Format(StrEnum):
@@ -95,6 +96,16 @@ def explain(
     text = read_program(program)
     with errors_shown(program, text):
         typer.echo(penstock.explain(text, view, form.value))
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, _program("OLD", "File with the program as it was.")],
+    new: Annotated[Path, _program("NEW", "File with the program as it will be.")],
+    as_object: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Show which tables and views keep their rows when a program changes, and which views are filled anew."""
+    show_difference(old, new, get_console(), as_object=as_object)
 
 
 journal = typer.Typer(help="Look at a pipeline's journal.", no_args_is_help=True)

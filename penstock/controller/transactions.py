@@ -28,7 +28,7 @@ from penstock.controller.statistics import Statistics
 from penstock.controller.storage import Storage
 from penstock.controller.work import Arrival
 from penstock.engine.engine import Engine, Fed, Result
-from penstock.engine.relations import CLOCK
+from penstock.engine.relations import CLOCK, clock_row
 from penstock.errors import EvaluationError, PenstockError, StateError, UnreachableError
 from penstock.journal.journal import Entry
 from penstock.journal.record import Kind, Portion, Record
@@ -174,7 +174,7 @@ class Transactions:
 
     def _evaluated(self, number: int, inputs: dict[str, list[Fed]], now: datetime) -> Result:
         if self.engine.uses_clock:
-            inputs[CLOCK] = [Fed(inline_split(_clock_row(now)))]
+            inputs[CLOCK] = [Fed(inline_split(clock_row(now)))]
         return self.engine.run(number, inputs, now=now, initial=number == 0)
 
     def record(self, result: Result, seconds: float | None) -> None:
@@ -214,14 +214,3 @@ class Transactions:
     ) -> Entry:
         record = Record(kind, self.machine.number, at or datetime.now(UTC), tuple(portions), **more)
         return self.storage.journal.append(record, data)
-
-
-def _clock_row(now: datetime) -> pa.Table:
-    """The clock's one row, as input."""
-    return pa.table(
-        {
-            "id": pa.array([0], pa.int32()),
-            "now": pa.array([now], pa.timestamp("us", "UTC")),
-            "_op": pa.array([1], pa.int8()),
-        }
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.accumulators import Accumulator
@@ -24,22 +24,30 @@ from penstock.plan.rules import RULES
 from penstock.plan.rules.table import table_change
 from penstock.plan.rules.view import (
     ChangeStage,
+    Moment,
     ScanStage,
     positional,
     row_layout,
     view_change,
     view_difference,
 )
-from penstock.trace.task import Report
+from penstock.trace.task import Report, Stage
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a compiled circuit is specialised for."""
+    """What a compiled circuit is specialised for: some tables that may change, or relations to be filled.
+
+    Filled is what holds nothing yet. It is computed as in a transaction before which nothing was there and
+    which inserts every row of what the filled relations read:
+
+        dA = A, old A = nothing,    for each A that a filled relation reads and that is not filled itself
+    """
 
     bits: int
     initial: bool
     tables: frozenset[str]
+    filled: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +75,16 @@ class Circuit:
     wholes: Catalyst  # a session in which names are bound to all rows of a relation
     report: Accumulator[Report]
     traces: dict[str, TraceInfo] = field(default_factory=dict)
+    _used: dict[str, set[str]] = field(default_factory=dict)  # by the plan of each relation
     _forms: dict[Form, list[Wave]] = field(default_factory=dict)
     _asked: Counter[Form] = field(default_factory=Counter)
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def waves(self, form: Form) -> list[Wave]:
         """The jobs of a transaction of this form, in order."""
+        if form.filled is not None:
+            with self._compiling:
+                return _Builder(self, form).waves()  # not kept, for it is needed once
         found = self._forms.get(form)
         if found is not None:
             return found
@@ -85,6 +97,13 @@ class Circuit:
         """Compile the general form, after which `traces` names every trace that transactions use."""
         self._compiled(Form(0, False, self._tables))
 
+    def traces_of(self, relations: Iterable[str]) -> set[str]:
+        """Every trace that transactions need for these relations, once `prepare` was called."""
+        found: set[str] = set()
+        for name in relations:
+            found |= {self.relations[name].trace, *self._used.get(name, ())}
+        return found
+
     def specialise(self) -> bool:
         """Compile one form that is asked for often; False if there is none."""
         for form, times in list(self._asked.items()):
@@ -92,6 +111,10 @@ class Circuit:
                 self._compiled(form)
                 return True
         return False
+
+    def used_by(self, relation: str) -> set[str]:
+        """Where the traces of a relation's plan are collected."""
+        return self._used.setdefault(relation.lower(), set())
 
     @property
     def _tables(self) -> frozenset[str]:
@@ -148,14 +171,19 @@ class _Builder:
 
     def delta(self, relation: str) -> DataFrame | None:
         name = relation.lower()
-        if name not in self._active:
-            return None
         found = self._relations[name]
-        if self._inlined(name):
-            return self._change(found, emit=True)
-        self._wave = max(self._wave, self._wave_of[name] + 1)
+        layout = row_layout(found.schema)
         tasks = self._compiler.partitions
-        stage = ChangeStage(found.trace, row_layout(found.schema), tasks)
+        stage: Stage
+        if self._is_source(name):
+            stage = ScanStage(found.trace, layout, Moment.SOURCE, sign=1, tasks=tasks)
+        elif name not in self._active:
+            return None
+        elif self._inlined(name):
+            return self._change(found, emit=True)
+        else:
+            self._wave = max(self._wave, self._wave_of[name] + 1)
+            stage = ChangeStage(found.trace, layout, tasks)
         return self._compiler.leaf(stage, positional(found.schema, weight=True), tasks)
 
     def keyed(self, relation: str) -> Keyed:
@@ -169,6 +197,8 @@ class _Builder:
 
     def _find_active(self) -> set[str]:
         """The relations that may change; in the initial transaction any view may."""
+        if self._form.filled is not None:
+            return set(self._form.filled)
         active = {name for name in self._form.tables if name in self._relations}
         for name, relation in self._relations.items():
             if isinstance(relation, ViewRelation) and (
@@ -187,6 +217,10 @@ class _Builder:
                     readers.update(scans(relation.node))
         return readers
 
+    def _is_source(self, name: str) -> bool:
+        """Whether relations are filled from this one."""
+        return self._form.filled is not None and name not in self._form.filled
+
     def _inlined(self, name: str) -> bool:
         """Whether a relation is computed inside the one view that reads it."""
         relation = self._relations[name]
@@ -194,6 +228,14 @@ class _Builder:
         return self._readers[name] == 1 and not whole
 
     def _change(self, relation: Relation, *, emit: bool) -> DataFrame | None:
+        c = self._compiler
+        reader, c.used = c.used, self._circuit.used_by(relation.name)
+        try:
+            return self._computed(relation, emit=emit)
+        finally:
+            c.used = reader
+
+    def _computed(self, relation: Relation, *, emit: bool) -> DataFrame | None:
         c = self._compiler
         self._circuit.traces.setdefault(relation.trace, TraceInfo(row_layout(relation.schema), relation.name))
         if isinstance(relation, TableRelation):
@@ -224,7 +266,8 @@ class _Builder:
         wholes = self._circuit.wholes
         self._wave = max([self._wave, *(self._wave_of[r] + 1 for r in view.reads if r in self._wave_of)])
         for name in view.reads:
-            bind_rows(wholes, self._relations[name], self._compiler.partitions, new=True)
+            moment = Moment.SOURCE if self._is_source(name) else Moment.AFTER
+            bind_rows(wholes, self._relations[name], self._compiler.partitions, moment)
         c = Compiler(
             wholes,
             RULES,
@@ -238,9 +281,9 @@ class _Builder:
         return view_difference(result, view.schema, view.trace, c)
 
 
-def bind_rows(catalyst: Catalyst, relation: Relation, tasks: int, *, new: bool) -> None:
+def bind_rows(catalyst: Catalyst, relation: Relation, tasks: int, moment: Moment) -> None:
     """Make the relation's name in a session stand for all of its rows."""
-    stage = ScanStage(relation.trace, row_layout(relation.schema), new, None, tasks)
+    stage = ScanStage(relation.trace, row_layout(relation.schema), moment, None, tasks)
     frame = catalyst.spark.range(0, tasks, 1, tasks).mapInArrow(
         stage.function(None), StructType(list(relation.schema))
     )

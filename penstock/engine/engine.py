@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,16 +18,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.connectors import BadRecord, Split
+from penstock.connectors import BadRecord, Split, inline_split
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import damage_in, evaluation_error
-from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse
+from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Merge, Size, State
 from penstock.errors import StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
-from penstock.plan.rules.view import read_change, row_layout
+from penstock.plan.rules.view import Moment, read_change, row_layout
 from penstock.sql import Program
 from penstock.storage.files import Content
 from penstock.trace.batch import Batch
@@ -97,7 +97,7 @@ class Engine:
         self._query_lock = threading.Lock()
         for relation in self.relations.values():
             if relation.name != CLOCK and not (isinstance(relation, ViewRelation) and relation.local):
-                bind_rows(Catalyst(self._queries), relation, workers, new=False)
+                bind_rows(Catalyst(self._queries), relation, workers, Moment.BEFORE)
 
     @property
     def _queries_of_views(self) -> dict[str, str]:
@@ -133,13 +133,60 @@ class Engine:
         rows = sum(fed.split.rows or 0 for splits in inputs.values() for fed in splits)
         tables = frozenset(name.lower() for name, splits in inputs.items() if splits)
         form = Form(self._bits(rows), initial, tables)
+        with self.state.reading() as batches:
+            return self._evaluated(transaction, form, inputs, now, {"traces": batches})
+
+    def fill(self, views: Collection[str], transaction: int, now: datetime) -> Result:
+        """Evaluate views that hold nothing yet over all rows of what they read, and make them visible; on any
+        failure nothing of it remains.
+
+        `views` are lower-case names, and whoever reads one of them is among them. The state holds the traces
+        of all other relations and nothing else; none of these is written. The time is that of the last
+        transaction, so that filled and kept views agree on it, and `now` if no view asked for it before.
+        """
+        filled = set(views)
+        inputs: dict[str, list[Fed]] = {}
+        with self.state.reading() as batches:
+            if self.uses_clock and self.relation(CLOCK).trace not in batches:
+                filled.add(CLOCK)
+                inputs[CLOCK] = [Fed(inline_split(clock_row(now)))]
+            self._check_filled(filled, batches)
+            reads = {read for name in filled for read in self._reads.get(name, ()) if read not in filled}
+            traces = [self.relation(read).trace for read in reads]
+            sources = {trace: batches[trace] for trace in traces if trace in batches}
+            rows = sum(sum(sizes.values()) for sizes in sources.values())
+            form = Form(self._bits(rows), True, frozenset(), frozenset(filled))
+            facts = {"sources": sources, "kept": sorted(batches)}
+            return self._evaluated(transaction, form, inputs, now, facts)
+
+    @property
+    def _reads(self) -> dict[str, tuple[str, ...]]:
+        return {n: r.reads for n, r in self.relations.items() if isinstance(r, ViewRelation)}
+
+    def _check_filled(self, filled: Collection[str], batches: Collection[str]) -> None:
+        for name, reads in self._reads.items():
+            stale = [read for read in reads if read in filled]
+            assert name in filled or not stale, f"{name} reads {stale[0]}, which is filled, but is kept"
+        for name in filled:
+            assert self.relation(name).trace not in batches, f"{name} is filled, but has rows already"
+
+    def _evaluated(
+        self,
+        transaction: int,
+        form: Form,
+        inputs: Mapping[str, Sequence[Fed]],
+        now: datetime,
+        state: Mapping[str, Any],
+    ) -> Result:
+        """Run the jobs of a form; `state` says which batches they see."""
         waves = self.circuit.waves(form)
         owners = list(dict.fromkeys(f.owner for splits in inputs.values() for f in splits if f.owner))
         index = {owner: number for number, owner in enumerate(owners)}
         facts: dict[str, Any] = {
             **_NO_FACTS,
+            **state,
             "transaction": transaction,
-            "initial": initial,
+            "initial": form.initial,
             "inputs": {name.lower(): [asdict(f.split) for f in splits] for name, splits in inputs.items()},
             "owners": {
                 name.lower(): [index[f.owner] for f in splits if f.owner]
@@ -156,14 +203,13 @@ class Engine:
         }
         told: Report = {}
         try:
-            with self.state.reading() as batches:
-                for wave in waves:
-                    told |= self._run_wave(wave, {**facts, "traces": batches})
-                    for key in told:
-                        if key[0] == "batch":
-                            listed = facts["written"].setdefault(key[1], [])
-                            if key[2] not in listed:
-                                listed.append(key[2])
+            for wave in waves:
+                told |= self._run_wave(wave, facts)
+                for key in told:
+                    if key[0] == "batch":
+                        listed = facts["written"].setdefault(key[1], [])
+                        if key[2] not in listed:
+                            listed.append(key[2])
         except BaseException as error:
             self.state.discard(transaction)
             if isinstance(error, Py4JJavaError | PySparkException):
@@ -343,6 +389,8 @@ _NO_FACTS: dict[str, Any] = {
     "run": "",
     "unverified": {},
     "traces": {},
+    "sources": {},
+    "kept": [],
     "written": {},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -135,6 +136,17 @@ def _clock(catalyst: Catalyst) -> TableRelation:
     schema = StructType([StructField("id", IntegerType(), False), StructField("now", TimestampType(), False)])
     catalyst.declare(CLOCK, schema)
     return TableRelation(CLOCK, tuple(schema.fields), (0,), False, {})
+
+
+def clock_row(now: datetime) -> pa.Table:
+    """The clock's one row, as input."""
+    return pa.table(
+        {
+            "id": pa.array([0], pa.int32()),
+            "now": pa.array([now], pa.timestamp("us", "UTC")),
+            "_op": pa.array([1], pa.int8()),
+        }
+    )
 
 
 def _view(view: View, catalyst: Catalyst) -> ViewRelation:

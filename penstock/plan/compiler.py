@@ -90,6 +90,7 @@ class Compiler:
     bits: int
     initial: bool
     written: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)  # by the relation that is being compiled
 
     @property
     def spark(self) -> SparkSession:
@@ -157,6 +158,7 @@ class Compiler:
         self.traces.setdefault(trace, TraceInfo(layout, describes))
         first = trace not in self.written
         self.written.add(trace)
+        self.used.add(trace)
         return Arrangement(trace, layout, first)
 
 

@@ -61,6 +61,8 @@ class Task:
         self._unverified: dict[str, dict[str, list[Any]]] = facts["unverified"]
         self._directory = Path(facts["directory"])
         self._old: dict[str, dict[str, int]] = facts["traces"]
+        self._sources: dict[str, dict[str, int]] = facts["sources"]
+        self._kept: list[str] = facts["kept"]
         self._new: dict[str, list[str]] = facts["written"]
         self._report = report
 
@@ -110,9 +112,16 @@ class Task:
         paths = [self._directory / trace / f"{name}.arrow" for name in self._new.get(trace, [])]
         return [Batch(str(path), layout) for path in paths]
 
+    def source(self, trace: str, layout: Layout) -> list[Batch]:
+        """The batches of a relation from which views are filled: to those views they are all new."""
+        return [self._batch(trace, name, layout) for name in self._sources.get(trace, ())]
+
     def append(self, trace: str, rows: Rows, bits: int) -> None:
-        """Add this transaction's consolidated rows to a trace; `bits` of the key name the partition."""
-        if len(rows) == 0:
+        """Add this transaction's consolidated rows to a trace; `bits` of the key name the partition.
+
+        A trace that a filled view shares with views that are kept has these rows already.
+        """
+        if len(rows) == 0 or trace in self._kept:
             return
         part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
         name = batch_name(self.transaction, self._run, f"{part:04d}")

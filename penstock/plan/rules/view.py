@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ def view_difference(frame: DataFrame, schema: Sequence[StructField], trace: str,
     """The change of a view that was computed anew: its rows now less its rows before."""
     whole = frame.toDF(*(f"c{i}" for i in range(len(schema)))).selectExpr("*", "1L AS _w")
     before = c.leaf(
-        ScanStage(trace, row_layout(schema), new=False, sign=-1, tasks=c.partitions),
+        ScanStage(trace, row_layout(schema), Moment.BEFORE, sign=-1, tasks=c.partitions),
         positional(schema, weight=True),
     )
     return view_change(c.union([whole, before]), schema, trace, c, emit=False)
@@ -98,31 +99,40 @@ class ChangeStage(Stage):
                 yield from emit_change(rows)
 
 
+class Moment(Enum):
+    """When a relation is looked at: before this transaction, with what earlier jobs of it wrote, or as the
+    source from which views are filled, which have seen nothing of it yet."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    SOURCE = "source"
+
+
 @dataclass(frozen=True)
 class ScanStage(Stage):
-    """All rows of a relation: each as often as it is there, or once with its weight times `sign`.
-
-    `new`: with what earlier jobs of this transaction wrote.
-    """
+    """All rows of a relation: each as often as it is there, or once with its weight times `sign`."""
 
     trace: str
     layout: Layout
-    new: bool
+    moment: Moment
     sign: int | None = None
     tasks: int = 1
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         low, high = _share(batches, self.tasks)
-        opened = task.old(self.trace, self.layout)
-        if self.new:
-            opened = opened + task.new(self.trace, self.layout)
-        for rows in scan(self.layout, opened, low, high):
+        for rows in scan(self.layout, self._opened(task), low, high):
             if self.sign is not None:
                 yield from emit_change(rows.with_weights(self.sign * rows.w))
                 continue
             index = np.repeat(np.arange(len(rows)), rows.w)
             arrays = list(take(rows.columns, index))
             yield from sliced(pa.schema([(f"x{i}", a.type) for i, a in enumerate(arrays)]), arrays)
+
+    def _opened(self, task: Task) -> list[Batch]:
+        if self.moment is Moment.SOURCE:
+            return task.source(self.trace, self.layout)
+        before = task.old(self.trace, self.layout)
+        return before if self.moment is Moment.BEFORE else before + task.new(self.trace, self.layout)
 
 
 def read_change(layout: Layout, batches: Sequence[Batch]) -> pa.Table:
