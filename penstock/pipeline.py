@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from penstock.checkpoint.model import Saved
 from penstock.checkpoint.store import Restored
 from penstock.connectors import CallbackOutput, create_input, create_output, parse_pushed, to_arrow
+from penstock.controller import bootstrap
 from penstock.controller.changes import Changes
 from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
@@ -40,7 +41,6 @@ from penstock.errors import (
     PenstockError,
     ProgramError,
     StateError,
-    StorageError,
 )
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.explain import FORMATS, explain_whole
@@ -80,6 +80,7 @@ class Pipeline:
         self._controller: Controller | None = None
         self._local = threading.local()
         self._stopping = False
+        self._bootstrapping: Engine | None = None
         self._callbacks: list[tuple[str, CallbackOutput]] = []
 
     # -- life -----------------------------------------------------------------------------------
@@ -122,14 +123,73 @@ class Pipeline:
         restored = self._restored(storage)
         began = time.monotonic()
         spark = application(workers, self._config.get("spark", {}))
-        ready = time.monotonic()
+        durations = Durations(time.monotonic() - began, time.monotonic())
         engine = Engine(self.program, spark, storage.batches, workers)
-        queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in _LIMITS}))
         if restored is None:
-            configuration = {key: value for key, value in self._config.items() if key != "spark"}
-            storage.begin(self.name, uuid.uuid4().hex, Saved(self.program.text, configuration=configuration))
+            storage.begin(self.name, uuid.uuid4().hex, self._nothing(engine))
             restored = storage.read()
-            assert restored is not None, "it was just begun"
+        elif (todo := bootstrap.needed(restored.checked.saved, engine)) is not None:
+            restored = self._bootstrapped(todo, storage, restored, engine)
+        elif restored.checked.saved.program != self.program.text:
+            restored = self._rewritten(storage, restored)
+        assert restored is not None, "a storage directory that was begun has a checkpoint"
+        return self._controlled(storage, restored, engine, self.program, durations)
+
+    def _nothing(self, engine: Engine) -> Saved:
+        """The state before the first transaction."""
+        configuration = {key: value for key, value in self._config.items() if key != "spark"}
+        return Saved(self.program.text, relations=identities(engine.relations), configuration=configuration)
+
+    def _restored(self, storage: Storage) -> Restored | None:
+        """The checkpoint to go on from."""
+        restored = storage.load(self.name, deep=self._policy.eager)
+        if restored is None:
+            return None
+        checked = restored.checked
+        refuse_changed_connectors(storage.path, parse_program(checked.saved.program), self.program)
+        for fault in restored.passed_over:
+            _log.error("%s", fault)
+        if restored.passed_over:
+            _log.error("the pipeline goes on from an older checkpoint, %s, with nothing lost", checked.entry)
+        storage.checkpoints.sweep()
+        return restored
+
+    def _rewritten(self, storage: Storage, restored: Restored) -> Restored | None:
+        """The checkpoint with the text that runs now, so that the next start compares connectors with it."""
+        checked = restored.checked
+        saved = replace(checked.saved, program=self.program.text)
+        storage.checkpoints.commit(saved, checked.manifest.traces, checked.changes)
+        return storage.read()
+
+    def _bootstrapped(
+        self, todo: bootstrap.Bootstrap, storage: Storage, restored: Restored, engine: Engine
+    ) -> Restored | None:
+        """The checkpoint of another program, made one of this program."""
+        self._bootstrapping = engine
+        try:
+            then = parse_program(restored.checked.saved.program)
+            if bootstrap.must_catch_up(bootstrap.recorded(storage, restored.checked.saved)):
+                before = Engine(then, engine.spark, storage.batches, engine.workers)
+                moment = Durations(0, time.monotonic())
+                self._controlled(storage, restored, before, then, moment).catch_up()
+                found = storage.read()
+                assert found is not None, "a checkpoint was just taken"
+                restored = found
+            bootstrap.bootstrap(
+                todo, storage, restored, engine, self.program, self._outputs_of, lambda: _relations(then)
+            )
+        finally:
+            self._bootstrapping = None
+        return storage.read()
+
+    def _outputs_of(self, view: str) -> list[str]:
+        declared = [c.name for v in self.program.views if v.name == view for c in v.connectors]
+        return declared + [output.name for name, output in self._callbacks if name == view]
+
+    def _controlled(
+        self, storage: Storage, restored: Restored, engine: Engine, program: Program, durations: Durations
+    ) -> Controller:
+        queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in _LIMITS}))
         owner = storage.checkpoints.catalog.owner
 
         def failed(error: PenstockError) -> None:
@@ -137,55 +197,23 @@ class Pipeline:
 
         inputs = [
             InputRunner(t.name, create_input(c, t), InputSettings.of(c), queue, failed)
-            for t in self.program.tables
+            for t in program.tables
             for c in t.connectors
         ]
         for runner in inputs:
             runner.others = inputs
         outputs = [
             OutputRunner(v.name, create_output(c, v), owner, engine.relation(v.name).arrow, failed)
-            for v in self.program.views
+            for v in program.views
             for c in v.connectors
         ]
         outputs += [
             OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
             for view, output in self._callbacks
+            if view.lower() in engine.relations
         ]
-        controller = Controller(
-            engine,
-            storage,
-            restored,
-            queue,
-            inputs,
-            outputs,
-            Durations(ready - began, ready),
-            self._policy,
-        )
+        controller = Controller(engine, storage, restored, queue, inputs, outputs, durations, self._policy)
         return controller
-
-    def _restored(self, storage: Storage) -> Restored | None:
-        """The checkpoint to go on from, if it is one of this program."""
-        restored = storage.load(self.name, deep=self._policy.eager)
-        if restored is None:
-            return None
-        checked = restored.checked
-        then = parse_program(checked.saved.program)
-        if then.meaning != self.program.meaning:
-            raise StorageError(
-                f"the storage {storage.path} was written by another version of the program. Run the program"
-                " it was written by, or start with an empty directory."
-            )
-        refuse_changed_connectors(storage.path, then, self.program)
-        for fault in restored.passed_over:
-            _log.error("%s", fault)
-        if restored.passed_over:
-            _log.error("the pipeline goes on from an older checkpoint, %s, with nothing lost", checked.entry)
-        if checked.saved.program != self.program.text:  # so that the next start compares with what has run
-            saved = replace(checked.saved, program=self.program.text)
-            entry = storage.checkpoints.commit(saved, checked.manifest.traces, checked.pending)
-            checked = replace(checked, saved=saved, entry=entry)
-        storage.checkpoints.sweep()
-        return replace(restored, checked=checked)
 
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
@@ -220,9 +248,9 @@ class Pipeline:
 
     @property
     def state(self) -> str:
-        """Stopped, Replaying, Running, Paused or Stopping."""
+        """Stopped, Bootstrapping, Replaying, Running, Paused or Stopping."""
         if self._controller is None:
-            return "Stopped"
+            return "Stopped" if self._bootstrapping is None else "Bootstrapping"
         return "Stopping" if self._stopping else self._controller.state
 
     def pause(self) -> None:
@@ -431,7 +459,11 @@ class Pipeline:
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and the size of each trace."""
         if self._controller is None:
-            return {"state": self.state}
+            filling = self._bootstrapping
+            tasks = (
+                None if filling is None else dict(zip(("tasks_done", "tasks"), filling.tasks(), strict=True))
+            )
+            return {"state": self.state, "bootstrap": tasks}
         return self._controller.stats(self.state)
 
     # -- what it is -----------------------------------------------------------------------------

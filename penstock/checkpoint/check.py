@@ -13,6 +13,7 @@ from penstock.checkpoint.model import (
     MANIFEST_FILE,
     STATE,
     STATE_FILE,
+    Carried,
     Entry,
     Manifest,
     Pending,
@@ -34,6 +35,12 @@ class Checked:
     manifest: Manifest
     saved: Saved
     pending: list[Pending]
+    carried: list[Carried]
+
+    @property
+    def changes(self) -> list[Pending | Carried]:
+        """What outputs still have to get."""
+        return [*self.pending, *self.carried]
 
 
 def read_manifest(root: Path, entry: Entry) -> Manifest:
@@ -60,7 +67,7 @@ def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _
         for name, size in batches.items():
             faults += _different(batch_path(root, trace, name), size.content, deep=deep)
             progress(size.bytes)
-    saved, pending = None, []
+    saved, pending, carried = None, [], []
     if not faults:
         try:
             saved = STATE.read(directory / STATE_FILE)
@@ -68,11 +75,12 @@ def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _
                 Pending(waiting.output, waiting.transaction, _table(directory / name))
                 for name, waiting in saved.waiting.items()
             ]
+            carried = [Carried(view, _table(directory / name)) for name, view in saved.carried.items()]
         except DamagedError as error:
             faults = list(error.faults)
     if faults or saved is None:
         raise DamagedError("; ".join(faults), faults)
-    return Checked(entry, manifest, saved, pending)
+    return Checked(entry, manifest, saved, pending, carried)
 
 
 def _different(path: Path, expected: Content, *, deep: bool) -> Iterator[str]:

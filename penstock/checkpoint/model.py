@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.fingerprints import Identity
 from penstock.engine.state import Size
 from penstock.storage.document import Document
 from penstock.storage.files import Content
@@ -27,13 +29,20 @@ class Saved:
     record: int = 0  # the first record of the journal that came after it
     rows: dict[str, int] = field(default_factory=dict)
     circuit: list[str] = field(default_factory=list)  # every trace of the circuit, with or without batches
-    relations: dict[str, str] = field(default_factory=dict)  # the fingerprint of every table and view
+    relations: dict[str, Identity] = field(default_factory=dict)  # what every table and view is
     positions: dict[str, Any] = field(default_factory=dict)  # of input connectors
     paused: dict[str, bool] = field(default_factory=dict)  # input connectors that somebody paused or resumed
     delivered: dict[str, int] = field(default_factory=dict)  # to output connectors
     statistics: dict[str, dict[str, int]] = field(default_factory=dict)
     configuration: dict[str, Any] = field(default_factory=dict)
-    waiting: dict[str, Waiting] = field(default_factory=dict)  # by the file that has the rows
+    waiting: dict[str, Waiting] = field(default_factory=dict)  # by the file that has the changes
+    carried: dict[str, str] = field(default_factory=dict)  # the same for a view, see Carried
+
+    @property
+    def meaning(self) -> str:
+        """A mark of what the program computes."""
+        texts = sorted(f"{name} {identity.fingerprint}" for name, identity in self.relations.items())
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,15 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What a view's outputs are given with the next transaction, beside its change: the view was computed
+    anew for another program, and these are the rows that came and went thereby, laid out as a batch."""
+
+    view: str
+    changes: pa.Table
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Every file of a checkpoint. It is written last: a checkpoint without it is none."""
 
@@ -66,6 +84,7 @@ class Manifest:
     record: int
     rows: int
     name: str | None
+    program: str  # what it computes, as a mark
     files: dict[str, Content]  # in the checkpoint's own directory
     traces: dict[str, dict[str, Size]]
 
@@ -91,6 +110,7 @@ class Entry:
     record: int
     rows: int  # of all tables
     bytes: int  # of all its files, also of those that it shares with others
+    program: str  # what it computes, as a mark
     manifest: Content
     name: str | None = None
     aside: bool = False

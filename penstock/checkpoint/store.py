@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from penstock.checkpoint.model import (
     MANIFEST_FILE,
     STATE,
     STATE_FILE,
+    Carried,
     Catalog,
     Entry,
     Manifest,
@@ -45,6 +47,7 @@ from penstock.storage.files import (
     Sink,
     content_of,
     make_directory,
+    remove_garbage,
     sync_directory,
     sync_file,
     write_file,
@@ -77,6 +80,8 @@ class CheckpointStore:
         self._directory = root / "checkpoints"
         self._catalog: Catalog | None = None
         self._synced: Batches = set()
+        self._changing = threading.RLock()
+        """Held from reading the catalog to writing it: a reader may find damage while one is being taken."""
 
     # -- the catalog ----------------------------------------------------------------------------
 
@@ -95,10 +100,13 @@ class CheckpointStore:
         sync_directory(self.root)  # what is acted on is there to stay
         if path.exists():
             try:
-                self._catalog = CATALOG.read(path)
+                catalog = CATALOG.read(path)
             except DamagedError as error:
                 raise DamagedError(f"{error}. {_REPAIR.format(root=self.root)}", error.faults) from error
-            return self._catalog
+            if not catalog.checkpoints:  # a crash interrupted `begin`
+                return None
+            self._catalog = catalog
+            return catalog
         if (self.root / STATE_FILE).exists():
             raise StorageError(
                 f"{self.root} was written by an earlier Penstock: it has a {STATE_FILE} and no"
@@ -116,20 +124,28 @@ class CheckpointStore:
         return None
 
     def begin(self, pipeline: str, owner: str, saved: Saved) -> None:
-        """Begin a catalog, with the state before the first transaction."""
-        make_directory(self._directory)
-        self._catalog = Catalog(pipeline, owner)
-        self.commit(saved, {}, [])
+        """Begin a catalog, with the state before the first transaction.
+
+        An empty one comes first, so that a crash leaves no checkpoint without a catalog.
+        """
+        with _explained():
+            make_directory(self._directory)
+        self._save(Catalog(pipeline, owner))
+        self.commit(saved, {})
 
     def _save(self, catalog: Catalog) -> None:
         """What failed on disk is not there in memory either."""
-        CATALOG.write(self.root / CATALOG_FILE, catalog)
+        with _explained():
+            CATALOG.write(self.root / CATALOG_FILE, catalog)
         self._catalog = catalog
 
     def _change(self, entry: Entry, **fields: object) -> None:
-        changed = replace(entry, **fields)  # type: ignore[arg-type]
-        listed = tuple(changed if e.id == entry.id else e for e in self.catalog.checkpoints)
-        self._save(replace(self.catalog, checkpoints=listed))
+        with self._changing:
+            listed = tuple(
+                replace(e, **fields) if e.id == entry.id else e  # type: ignore[arg-type]
+                for e in self.catalog.checkpoints
+            )
+            self._save(replace(self.catalog, checkpoints=listed))
 
     def find(self, reference: str) -> Entry:
         """The checkpoint with this id, beginning of an id, or name."""
@@ -146,32 +162,43 @@ class CheckpointStore:
     # -- taking one -----------------------------------------------------------------------------
 
     def commit(
-        self, saved: Saved, traces: Traces, pending: Sequence[Pending], name: str | None = None
+        self, saved: Saved, traces: Traces, changes: Sequence[Pending | Carried] = (), name: str | None = None
     ) -> Entry:
-        """Make a checkpoint durable as a whole, and list it."""
+        """Make a checkpoint durable as a whole, and list it; `changes` are what outputs still have to get."""
         with _explained():
-            entry = self._write(saved, traces, pending, name, self.catalog.journal)
+            entry = self._write(saved, traces, changes, name, self.catalog.journal)
+        with self._changing:
             self._save(replace(self.catalog, checkpoints=(*self.catalog.checkpoints, entry)))
         failpoint("checkpoint.saved")
         return entry
 
     def _write(
-        self, saved: Saved, traces: Traces, pending: Sequence[Pending], name: str | None, journal: str
+        self,
+        saved: Saved,
+        traces: Traces,
+        changes: Sequence[Pending | Carried],
+        name: str | None,
+        journal: str,
     ) -> Entry:
         """Everything but the catalog."""
         self._refuse_name(name)
-        id_ = new_id()
+        id_ = new_id(after=max((entry.id for entry in self.catalog.checkpoints), default=None))
         directory = self._directory / id_
         self._sync_batches(traces)
         failpoint("checkpoint.batches")
         make_directory(directory)
         files = {}
         waiting = {}
-        for number, item in enumerate(pending):
-            file = f"waiting-{number}.arrow"
+        carried = {}
+        for number, item in enumerate(changes):
+            file = f"changes-{number}.arrow"
             files[file] = write_file(directory / file, _filler(item.changes), durable=True)
-            waiting[file] = Waiting(item.output, item.transaction)
-        files[STATE_FILE] = STATE.write(directory / STATE_FILE, replace(saved, waiting=waiting))
+            if isinstance(item, Carried):
+                carried[file] = item.view
+            else:
+                waiting[file] = Waiting(item.output, item.transaction)
+        described = replace(saved, waiting=waiting, carried=carried)
+        files[STATE_FILE] = STATE.write(directory / STATE_FILE, described)
         failpoint("checkpoint.files")
         manifest = Manifest(
             checkpoint=id_,
@@ -183,6 +210,7 @@ class CheckpointStore:
             record=saved.record,
             rows=sum(saved.rows.values()),
             name=name,
+            program=saved.meaning,
             files=files,
             traces={trace: dict(batches) for trace, batches in traces.items()},
         )
@@ -214,10 +242,13 @@ class CheckpointStore:
     # -- coming back to one ---------------------------------------------------------------------
 
     def restore(self, *, deep: bool, journal_begins: int) -> Restored:
-        """The newest checkpoint that is whole, if the journal leads on from there."""
+        """The newest checkpoint that is whole, if the journal leads on from there.
+
+        It does not lead over a change of the program: outputs may already have what the new one made of it.
+        """
         faults: list[str] = []
         for entry in reversed(self.catalog.line):
-            if faults and entry.record < journal_begins:
+            if faults and (entry.record < journal_begins or entry.program != self.newest.program):
                 break
             try:
                 checked = check(self.root, entry, deep=deep or entry.suspect)
@@ -236,15 +267,22 @@ class CheckpointStore:
             faults,
         )
 
-    def suspect(self, id_: str) -> list[str]:
-        """A file of a checkpoint is damaged: remember that, and find out what else is."""
-        entry = self.find(id_)
-        try:
-            check(self.root, entry, deep=True)
-            return []
-        except DamagedError as error:
-            self._change(entry, suspect=True)
-            return list(error.faults)
+    def suspect(self) -> list[str]:
+        """A file was found to be damaged: find out which are, and remember which checkpoints have them."""
+        faults: dict[str, None] = {}  # checkpoints share batches: each fault once, in order
+        for entry in self.catalog.checkpoints:
+            try:
+                check(self.root, entry, deep=True)
+            except DamagedError as error:
+                with self._changing:
+                    if all(e.id != entry.id for e in self.catalog.checkpoints):
+                        continue  # it was let go of meanwhile
+                    faults |= dict.fromkeys(error.faults)
+                    try:
+                        self._change(entry, suspect=True)
+                    except StorageError as failure:
+                        _log.error("%s", failure)
+        return list(faults)
 
     def verify(self, entry: Entry, progress: Progress = lambda _: None) -> Checked:
         """Look at every byte of a checkpoint, and remember when that was."""
@@ -262,7 +300,8 @@ class CheckpointStore:
         A copy of it becomes the newest one; all that were there are put aside.
         """
         with _explained():
-            entry = self._write(checked.saved, checked.manifest.traces, checked.pending, None, journal)
+            entry = self._write(checked.saved, checked.manifest.traces, checked.changes, None, journal)
+        with self._changing:
             aside = tuple(replace(e, aside=True) for e in self.catalog.checkpoints)
             self._save(replace(self.catalog, journal=journal, checkpoints=(*aside, entry)))
         return entry
@@ -279,17 +318,29 @@ class CheckpointStore:
         Returns the batches that checkpoints still need, and those that only the others had. If the manifest
         of one that is kept cannot be read, nobody knows what it needs: nothing at all is deleted.
         """
-        newest = {entry.id for entry in self.catalog.line[-retention:]}
-        kept = [e for e in self.catalog.checkpoints if e.id in newest or e.name is not None or e.aside]
-        return self._keep(kept)
+        with self._changing:
+            newest = {entry.id for entry in self.catalog.line[-retention:]}
+            kept = [e for e in self.catalog.checkpoints if e.id in newest or e.name is not None or e.aside]
+            return self._keep(kept)
 
     def delete(self, entry: Entry) -> tuple[Batches, Batches]:
         """Let go of one checkpoint."""
-        if entry.id == self.newest.id:
-            raise StateError(
-                f"checkpoint {entry} is the one that the pipeline goes on from, and is not deleted"
-            )
-        return self._keep([e for e in self.catalog.checkpoints if e.id != entry.id])
+        with self._changing:
+            if entry.id == self._used.id:
+                raise StateError(
+                    f"checkpoint {entry} is the one that the pipeline goes on from, and is not deleted"
+                )
+            return self._keep([e for e in self.catalog.checkpoints if e.id != entry.id])
+
+    @property
+    def _used(self) -> Entry:
+        """The one that a start would go on from: if the newest is damaged, that is an older one."""
+        for entry in reversed(self.catalog.line):
+            try:
+                return check(self.root, entry, deep=entry.suspect).entry
+            except DamagedError:
+                continue
+        return self.newest
 
     def _keep(self, kept: Sequence[Entry]) -> tuple[Batches, Batches]:
         try:
@@ -308,8 +359,7 @@ class CheckpointStore:
             except DamagedError as error:
                 _log.warning("the batches of checkpoint %s are left until the next start: %s", entry, error)
         if gone:
-            with _explained():
-                self._save(replace(self.catalog, checkpoints=tuple(kept)))
+            self._save(replace(self.catalog, checkpoints=tuple(kept)))
         failpoint("cleanup.catalogued")
         self._remove_unlisted()
         failpoint("cleanup.removed")
@@ -338,10 +388,14 @@ class CheckpointStore:
             for path in _listed(trace):
                 match = _BATCH.fullmatch(path.name)
                 if match and (match[3] or (trace.name, path.stem) not in needed):
-                    disk().remove(path)
-        for path in [*_listed(self.root), *(f for d in _listed(self._directory) for f in _listed(d))]:
-            if re.fullmatch(r".+\.json\.\d+\.tmp", path.name):
-                disk().remove(path)
+                    remove_garbage(path)
+        for path in _listed(self.root):
+            if re.fullmatch(rf"{re.escape(CATALOG_FILE)}\.\d+\.tmp", path.name):
+                remove_garbage(path)
+        for entry in self.catalog.checkpoints:
+            for path in _listed(self._directory / entry.id):
+                if re.fullmatch(r".+\.\d+\.tmp", path.name):
+                    remove_garbage(path)
         return True
 
 
@@ -388,6 +442,7 @@ def _entry(manifest: Manifest, content: Content) -> Entry:
         manifest.record,
         manifest.rows,
         manifest.bytes + content.bytes,
+        manifest.program,
         content,
         manifest.name,
     )

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.checkpoint.model import Entry, Pending, Saved
+from penstock.checkpoint.model import Carried, Entry, Pending, Saved
 from penstock.controller.machine import Event, State
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
 from penstock.errors import StateError, StorageError
@@ -35,11 +35,9 @@ class Checkpoints:
     """The last checkpoint, and the next one. `between` is held while a transaction is under way."""
 
     def __init__(
-        self, transactions: Transactions, saved: Saved, base: str, between: threading.Lock, policy: Policy
+        self, transactions: Transactions, saved: Saved, between: threading.Lock, policy: Policy
     ) -> None:
         self.saved = saved
-        self.base = base
-        """The id of the checkpoint that the batches come from which nobody has looked at yet."""
         self.last_error: str | None = None
         self.policy = policy if not transactions.storage.temporary else replace(policy, interval_s=None)
         self._transactions = transactions
@@ -117,41 +115,58 @@ class Checkpoints:
             if hindrance is not None:
                 raise StateError(f"no checkpoint can be taken: {hindrance}")
             t.machine.after(Event.CHECKPOINT)
-            pending = [
-                Pending(output.name, number, changes)
-                for output in t.outputs
-                for number, changes in output.waiting()
-            ]
-            saved = replace(
-                self.saved,
-                transaction=t.machine.last,
-                record=t.storage.journal.rotate(),
-                rows=dict(t.statistics.rows),
-                circuit=sorted(t.engine.circuit.traces),
-                positions=dict(t.positions),
-                paused=dict(t.paused),
-                delivered={output.name: output.delivered for output in t.outputs},
-                statistics=t.statistics.saved(),
-            )
+            saved = self._state(t.machine.last, t.storage.journal.rotate())
+            changes = self._changes()
             traces = t.engine.state.keep_more()
-        entry = t.storage.checkpoints.commit(saved, traces, pending, name)
+        entry = t.storage.checkpoints.commit(saved, traces, changes, name)
         self.saved = saved
         self.last_error = None
         return entry
+
+    def take_after_replay(self, transaction: int, record: int) -> None:
+        """Take one where the replay ended, for another program to go on from; `record` comes next."""
+        t = self._transactions
+        saved = self._state(transaction, record)
+        t.storage.checkpoints.commit(saved, t.engine.state.keep_more(), self._changes())
+
+    def _state(self, transaction: int, record: int) -> Saved:
+        t = self._transactions
+        return replace(
+            self.saved,
+            transaction=transaction,
+            record=record,
+            rows=dict(t.statistics.rows),
+            circuit=sorted(t.engine.circuit.traces),
+            positions=dict(t.positions),
+            paused=dict(t.paused),
+            delivered={output.name: output.delivered for output in t.outputs},
+            statistics=t.statistics.saved(),
+        )
+
+    def _changes(self) -> list[Pending | Carried]:
+        """What outputs still have to get."""
+        t = self._transactions
+        waiting: list[Pending | Carried] = [
+            Pending(output.name, number, changes)
+            for output in t.outputs
+            for number, changes in output.waiting()
+        ]
+        carried = [Carried(view, rows.to_table()) for view, rows in t.carried.items()]
+        return [*waiting, *carried]
 
     def _let_go(self) -> None:
         """Old checkpoints, and what only they need. If that is not possible, the checkpoint still stands."""
         t = self._transactions
         try:
             needed, gone = t.storage.checkpoints.retire(self.policy.retention)
+            t.engine.state.keep(needed, gone)
+            line = t.storage.checkpoints.catalog.line
+            with self._between:
+                t.storage.journal.trim(min(entry.record for entry in line[-self.policy.retention :]))
         except StorageError as error:
             self.last_error = str(error)
             _log.error("%s", error)
             return
-        t.engine.state.keep(needed, gone)
-        line = t.storage.checkpoints.catalog.line
-        with self._between:
-            t.storage.journal.trim(min(entry.record for entry in line[-self.policy.retention :]))
         failpoint("checkpoint.trimmed")
 
     def stats(self) -> dict[str, Any]:

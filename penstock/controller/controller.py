@@ -52,10 +52,10 @@ class Controller:
         self._queue = queue
         self._stopping = threading.Event()
         self._between = threading.Lock()  # held while anything happens to a transaction
-        saved, base = restored.checked.saved, restored.checked.entry.id
+        saved = restored.checked.saved
         self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping)
         self._replayer = Replayer(self._transactions, restored, durations)
-        self.checkpoints = Checkpoints(self._transactions, saved, base, self._between, policy)
+        self.checkpoints = Checkpoints(self._transactions, saved, self._between, policy)
         self._passed_over = restored.passed_over
         self._paused = False
         self._unflushed: list[Work] = []
@@ -77,6 +77,18 @@ class Controller:
         """Begin to recover; `recovered` waits for the end of it."""
         for thread in [*self._deliverers, self._threads[0]]:
             thread.start()
+
+    def catch_up(self) -> None:
+        """Replay what was recorded, take a checkpoint there, and end."""
+        for thread in self._deliverers:
+            thread.start()
+        try:
+            self._replayer.recover()
+            for output in self._outputs:
+                output.settle()
+            self.checkpoints.take_after_replay(*self._replayer.end())
+        finally:
+            self.stop(drop=True)
 
     def recovered(self, timeout: float | None = None) -> bool:
         """Wait until the pipeline is running or paused; raises what kept it from either."""
@@ -329,10 +341,10 @@ class Controller:
         return self.error
 
     def _damage(self, error: DamagedError) -> DamagedError:
-        """All that is wrong with the checkpoint that the state comes from."""
+        """All that is wrong with the checkpoints, from one of which the state comes."""
         if self._transactions.storage.temporary:
             return error
-        faults = self._transactions.storage.checkpoints.suspect(self.checkpoints.base) or list(error.faults)
+        faults = self._transactions.storage.checkpoints.suspect() or list(error.faults)
         listed = "\n".join(f"  {fault}" for fault in faults)
         return DamagedError(
             "the pipeline cannot go on, for files of its checkpoint are missing or damaged:\n"

@@ -46,6 +46,8 @@ class OutputRunner:
     """The transaction up to which it must have everything, for the journal begins after it."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
+    carries: bool = False
+    """Whether it has rows of the program before, and has to be told what became of them."""
     status: Status = Status.RUNNING
     last_error: str | None = None
     errors: int = 0

@@ -30,6 +30,8 @@ from penstock.errors import EvaluationError, ReplayError, StateError, StorageErr
 from penstock.failpoints import failpoint
 from penstock.journal.journal import Entry
 from penstock.journal.record import API
+from penstock.plan.rules.view import row_layout
+from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
 
@@ -95,6 +97,10 @@ class Replayer:
                 f" state lacks {', '.join(sorted(unknown))}. Use the version of Spark and Penstock that wrote"
                 " it, or start with an empty directory."
             )
+        self._t.carried = {
+            item.view: Rows.from_table(row_layout(self._t.engine.relation(item.view).schema), item.changes)
+            for item in self._restored.checked.carried
+        }
         entries = self._t.storage.journal.open(saved.record)
         self._open_outputs(entries)
         made = plan(entries, saved.transaction, saved.positions, self._all_have)
@@ -118,6 +124,15 @@ class Replayer:
         failpoint("replay.ended")
         self._made = made
 
+    def end(self) -> tuple[int, int]:
+        """The last transaction that ended, and the record that comes after it; for who goes no further."""
+        made = self._made
+        assert made is not None, "recovered"
+        self._t.paused.update(made.paused)
+        last = made.stages[-1] if made.stages else None
+        waits = last.transaction.steps[0].number if isinstance(last, Complete) else None
+        return made.machine.last, self._t.storage.journal.next if waits is None else waits
+
     def complete(self) -> None:
         """Go on with the transaction that had not ended; from here on the pipeline may be asked anything."""
         made = self._made
@@ -130,7 +145,7 @@ class Replayer:
         elif isinstance(last, Complete):
             self._t.opened = last.transaction
             self._t.evaluate()
-        elif self._t.machine.last < 0:
+        elif self._t.machine.last < 0 or self._t.carried:
             self._t.step([])
             self._t.evaluate()
         if self._t.machine.last < 0 and self._t.error is not None:
@@ -188,6 +203,7 @@ class Replayer:
                 output.open(NOTHING)
             output.least = self.saved.transaction
         if not output.opened or output.delivered >= output.least:
+            output.carries = output.name in self.saved.delivered
             return
         if output.delivered > NOTHING:
             raise output.gap()

@@ -86,7 +86,7 @@ def name_checkpoint(path: Path, name: str | None) -> Entry:
                 f"the journal in {path} has transactions that its newest checkpoint does not have. Run the"
                 " program and stop it, which takes a checkpoint; then name that one"
             )
-        return storage.checkpoints.commit(checked.saved, checked.manifest.traces, checked.pending, name)
+        return storage.checkpoints.commit(checked.saved, checked.manifest.traces, checked.changes, name)
 
 
 def go_back(path: Path, reference: str, progress: Progress = lambda _: None) -> tuple[Entry, Path]:

@@ -32,6 +32,7 @@ from penstock.engine.relations import CLOCK, clock_row
 from penstock.errors import EvaluationError, PenstockError, StateError, UnreachableError
 from penstock.journal.journal import Entry
 from penstock.journal.record import Kind, Portion, Record
+from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
 
@@ -68,6 +69,8 @@ class Transactions:
         self.broken = False
         """Whether what is on disk and what is in memory may differ."""
         self.readers: dict[str, WeakSet[Changes]] = {}
+        self.carried: dict[str, Rows] = {}
+        """What outputs of a view get with the next transaction beside its change; see Carried."""
 
     def begin(self) -> None:
         """Open a transaction for a client."""
@@ -119,7 +122,7 @@ class Transactions:
                 _log.error("%s", error)
                 return
             delivered = {o.name: o.delivered for o in self.outputs if not o.output.remembers}
-            note: dict[str, Any] = {"changed": sorted(result.changed)}
+            note: dict[str, Any] = {"changed": sorted({*result.changed, *self.carried})}
             if delivered:
                 note["delivered"] = delivered
             self.append(Kind.COMMIT, at=now, digests=digests_of(result.digests, number), note=note)
@@ -192,16 +195,20 @@ class Transactions:
     def deliver(self, result: Result) -> None:
         """Give a transaction's changes to those who do not have them."""
         number = result.transaction
-        for view, paths in result.changed.items():
-            readers = list(self.readers.get(view, ()))
+        for view in sorted({*result.changed, *self.carried}):
+            paths = result.changed.get(view, [])
+            readers = list(self.readers.get(view, ())) if paths else []
             outputs = [o for o in self.outputs if o.view == view and o.delivered < number and not o.joins]
             if not readers and not outputs:
                 continue
-            data = with_change_type(self.engine.change(view, paths))
+            data = more = with_change_type(self.engine.change(view, paths))
+            if view in self.carried:
+                more = with_change_type(self.engine.change(view, paths, self.carried[view]))
             for output in outputs:
-                output.put(number, data)
+                output.put(number, more if output.carries else data)
             for reader in readers:
                 reader.deliver(Change(number, data))
+        self.carried = {}
         self.machine = self.machine.output(number)
 
     def append(

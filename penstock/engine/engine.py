@@ -27,10 +27,11 @@ from penstock.engine.state import Merge, Size, State
 from penstock.errors import StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
-from penstock.plan.rules.view import Moment, read_change, row_layout
+from penstock.plan.rules.view import Moment, row_layout
 from penstock.sql import Program
 from penstock.storage.files import Content
 from penstock.trace.batch import Batch
+from penstock.trace.rows import Rows, concat
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 # A change with more rows than this is spread over the workers.
@@ -277,21 +278,28 @@ class Engine:
                 bad[owners[int(key[1])]] = Bad(before.count + fact[0], shown[:SHOWN_BAD])
         return Result(transaction, rows_in, errors, changed, rows_out, growth, digests, bad)
 
-    def change(self, relation: str, paths: Sequence[str]) -> pa.Table:
-        """A relation's change: its columns and `_weight`."""
+    def change(self, relation: str, paths: Sequence[str], more: Rows | None = None) -> pa.Table:
+        """A relation's change, and perhaps `more` rows: its columns and `_weight`."""
         layout = row_layout(self.relation(relation).schema)
-        return self._read(relation, [Batch(path, layout) for path in paths])
+        parts = [part for path in paths for part in Batch(path, layout).segments]
+        return self._as_change(relation, [*parts, *([more] if more is not None else [])])
 
-    def _read(self, relation: str, batches: Sequence[Batch]) -> pa.Table:
-        found = self.relation(relation)
-        table = read_change(row_layout(found.schema), batches)
-        return table.rename_columns([*(f.name for f in found.schema), "_weight"])
+    def _as_change(self, relation: str, parts: Sequence[Rows]) -> pa.Table:
+        schema = self.relation(relation).schema
+        rows = concat(row_layout(schema), parts).consolidated()
+        return (
+            rows.to_table().drop_columns(["_k", "_r"]).rename_columns([*(f.name for f in schema), "_weight"])
+        )
 
     def rows(self, relation: str) -> pa.Table:
         """A relation's rows as a change from nothing."""
+        return self._as_change(relation, [self.content(relation)])
+
+    def content(self, relation: str) -> Rows:
+        """A relation's rows, with their hashes and weights."""
         found = self.relation(relation)
+        layout = row_layout(found.schema)
         with self.state.reading() as batches:
-            layout = row_layout(found.schema)
             unverified = self.state.unverified().get(found.trace, {})
             opened = [
                 Batch(
@@ -301,7 +309,7 @@ class Engine:
                 )
                 for name in batches.get(found.trace, ())
             ]
-            return self._read(relation, opened)
+            return concat(layout, [part for batch in opened for part in batch.segments]).consolidated()
 
     def tasks(self) -> tuple[int, int]:
         """Of the Spark jobs that are running: how many tasks are done, and how many there are."""

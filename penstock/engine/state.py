@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.storage.disk import disk
-from penstock.storage.files import Content
+from penstock.storage.files import Content, remove_garbage
 from penstock.trace import merge
 from penstock.trace.task import batch_name
 
@@ -141,7 +140,7 @@ class State:
     def discard(self, transaction: int) -> None:
         """Delete what a transaction wrote that did not take effect."""
         for path in self.directory.glob(f"*/{batch_name(transaction, self.run, '*')}.arrow*"):
-            disk().remove(path)
+            remove_garbage(path)
 
     def merges(self) -> list[Merge]:
         """What is worth merging now."""
@@ -177,6 +176,6 @@ class State:
                 if item.readers or (item.trace, item.name) in self._saved:
                     kept.append(item)
                 else:
-                    disk().remove(self.path(item.trace, item.name))
+                    remove_garbage(self.path(item.trace, item.name))
                     self._unverified.pop((item.trace, item.name), None)
             self._garbage = kept

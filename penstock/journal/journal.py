@@ -226,23 +226,38 @@ class Journal:
     def trim(self, before: int) -> None:
         """Delete what holds only records before that one."""
         segments = sorted(path for path in self._directory.glob("*.log") if path.stem.isdigit())
-        for path, following in pairwise(segments):  # in order, so that a crash leaves no gap
-            if int(following.stem) <= before:
-                disk().remove(path)
-        for path in self._directory.glob("*.arrow*"):
-            if path.name[:12].isdigit() and int(path.name[:12]) < before:
-                disk().remove(path)
-        if self._durable:
-            sync_directory(self._directory)
+        with _explained(self._directory):
+            for path, following in pairwise(segments):  # in order, so that a crash leaves no gap
+                if int(following.stem) <= before:
+                    disk().remove(path)
+            for path in self._directory.glob("*.arrow*"):
+                if path.name[:12].isdigit() and int(path.name[:12]) < before:
+                    disk().remove(path)
+            if self._durable:
+                sync_directory(self._directory)
 
     def _begin_segment(self) -> None:
         path = self._directory / f"{self.next:012d}.log"
         with _explained(path):
-            write_file(path, lambda file: file.write(header(self.next)), durable=self._durable)
+            try:
+                write_file(path, lambda file: file.write(header(self.next)), durable=self._durable)
+            except OSError:
+                self._unname(path)
+                raise
         self.close()
         self._path = path
         self._file = FileIO(path, "r+")
         self._size = self._file.seek(0, os.SEEK_END)
+
+    def _unname(self, path: Path) -> None:
+        """A segment that failed may have its name already; records that go on in the one before would not
+        fit."""
+        try:
+            disk().remove(path)
+            if self._durable:
+                sync_directory(self._directory)
+        except OSError as error:
+            self._broken = f"{path} could not be removed ({error.strerror})"
 
     def close(self) -> None:
         if self._file is not None:

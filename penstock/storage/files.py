@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from pathlib import Path
 import xxhash
 
 from penstock.storage.disk import disk
+
+_log = logging.getLogger("penstock")
 
 _CHUNK = 4 << 20
 
@@ -112,6 +115,16 @@ def make_directory(path: Path) -> None:
     make_directory(path.parent)
     path.mkdir(exist_ok=True)
     sync_directory(path.parent)
+
+
+def remove_garbage(path: Path) -> bool:
+    """Delete a file that nobody needs; False if that is not possible: then it stays, for it does no harm."""
+    try:
+        disk().remove(path)
+        return True
+    except OSError as error:
+        _log.warning("%s is not needed any more and cannot be deleted: %s", path, error.strerror)
+        return False
 
 
 @contextmanager

@@ -125,6 +125,14 @@ class Rows:
             schema=self.layout.schema,
         )
 
+    def to_table(self) -> pa.Table:
+        return pa.Table.from_batches([self.to_batch()])
+
+    @classmethod
+    def from_table(cls, layout: Layout, table: pa.Table) -> Rows:
+        """The rows of a table that `to_table` made."""
+        return concat(layout, [cls.from_batch(layout, batch) for batch in table.to_batches()])
+
     def consolidated(self) -> Rows:
         """Sorted by (k, r), equal rows added up, rows that came to nothing dropped.
 

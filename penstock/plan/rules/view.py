@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, row_hash
 from penstock.plan.rules.table import NO_OUTPUT, emit_change, tell_rows
 from penstock.trace.batch import Batch, scan
-from penstock.trace.rows import Layout, concat, take
+from penstock.trace.rows import Layout, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
 
@@ -133,10 +133,3 @@ class ScanStage(Stage):
             return task.source(self.trace, self.layout)
         before = task.old(self.trace, self.layout)
         return before if self.moment is Moment.BEFORE else before + task.new(self.trace, self.layout)
-
-
-def read_change(layout: Layout, batches: Sequence[Batch]) -> pa.Table:
-    """A relation's change as a table c0, c1, ..., w0, on the driver."""
-    parts = [part for batch in batches for part in batch.segments]
-    rows = concat(layout, parts).consolidated()
-    return pa.Table.from_batches([rows.to_batch()]).drop_columns(["_k", "_r"])
