@@ -32,7 +32,7 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
     with _Interrupt.caught() as interrupt:
         try:
             with _starting(name) as say:
-                pipeline.start(wait=False)
+                _start(pipeline, say)
                 interrupt.listen()
                 while not pipeline.recovered(REFRESH_SECONDS):
                     if interrupt.asked:
@@ -60,6 +60,26 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
     why = "Every input has ended" if finished else "Stopped by Ctrl-C"
     _say(f"{why}: {summary(figures)}")
     return DONE
+
+
+def _start(pipeline: penstock.Pipeline, say: Callable[[str], None]) -> None:
+    """Start it in a thread of its own, and say how far the views of a changed program are filled."""
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            pipeline.start(wait=False)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start, name="penstock start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(REFRESH_SECONDS)
+        if (filling := pipeline.stats().get("bootstrap")) is not None:
+            say(f"Filling the views of the changed program: {filling['tasks_done']} of {filling['tasks']} tasks")
+    if failures:
+        raise failures[0]
 
 
 def _watch(pipeline: penstock.Pipeline, interrupt: _Interrupt) -> bool:
