@@ -25,6 +25,8 @@ class Running:
     def __init__(self, program: str, directory: Path, transaction: int = 0) -> None:
         self.program = parse_program(program)
         self.engine = Engine(self.program, application(2, {}), directory, 2)
+        # Small data: code that is compiled costs more than it saves.
+        self.engine._queries.conf.set("spark.sql.codegen.wholeStage", "false")
         self.transaction = transaction
 
     @classmethod

@@ -43,7 +43,7 @@ def test_what_is_written_otherwise_is_kept() -> None:
         CREATE TABLE t (id INT PRIMARY KEY, g INT DEFAULT 3, x DECIMAL(10, 2));
         -- the order and the spelling of statements do not matter
         CREATE MATERIALIZED VIEW sums AS SELECT g, SUM( x ) AS s FROM t GROUP BY g;
-        CREATE LOCAL VIEW large AS SELECT v.g FROM sums AS v WHERE (v.s > 10);
+        CREATE LOCAL VIEW large AS SELECT g FROM sums WHERE NOT (s <= 10);
         CREATE VIEW pairs AS SELECT t.id, u.id AS u_id FROM t JOIN u ON t.id = u.t_id;
     """
     found = penstock.diff(PROGRAM, program)
@@ -106,7 +106,7 @@ def test_a_wrong_program_is_refused() -> None:
 
 
 def test_the_same_in_every_process() -> None:
-    program = program_of(load_schema(), load_cases()[::4])
+    program = program_of(load_schema(), load_cases()[::12])
     script = (
         "import sys, json; from penstock.pipeline import identified; "
         "found = identified(sys.stdin.read()); "

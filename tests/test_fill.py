@@ -71,13 +71,26 @@ NEW = {
     "joined_kept": "SELECT q.k, m.m FROM kept_sums q JOIN kept_max m ON q.k = m.k",
     "above_new": "SELECT y, count(*) AS n FROM filtered GROUP BY y",
     "twice_above": "SELECT f.id, g.n FROM filtered f JOIN above_new g ON f.y = g.y",
-    "shares_sums": "SELECT k, n * 2 AS n FROM (SELECT k, count(*) AS n, sum(x) AS s FROM t GROUP BY k)",
+    "shares_sums": "SELECT k, count(*) AS n, sum(x) AS s FROM t GROUP BY k HAVING count(*) > 2",
     "shares_pairs": "SELECT t.id, b.d FROM t JOIN b ON t.k = b.k WHERE t.id + b.d > 3",
     "shares_left": "SELECT t.id, b.d + 1 AS d FROM t LEFT JOIN b ON t.k = b.k",
     "sets": "SELECT k, s, count(*) AS n FROM u GROUP BY GROUPING SETS ((k), (s), ())",
     "exploded": "SELECT id, n FROM t LATERAL VIEW explode(sequence(0, k)) AS n",
     "same": "SELECT k FROM t INTERSECT SELECT k FROM u",
 }
+
+_SOME = (
+    "filtered",
+    "by_key",
+    "outer_full",
+    "rederived",
+    "no_total",
+    "ranked",
+    "constants",
+    "tree",
+    "above_tree",
+)
+FEW = {name: NEW[name] for name in _SOME}
 
 
 def _program(views: dict[str, str]) -> str:
@@ -168,9 +181,9 @@ def test_a_trace_that_is_shared_with_a_kept_view_goes_on(tmp_path: Path) -> None
 def test_a_program_without_views_gets_some(tmp_path: Path) -> None:
     before = Running.started(TABLES, tmp_path / "batches")
     _load(before)
-    after, found = before.become(_program(NEW))
+    after, found = before.become(_program(FEW))
     after.fill(found)
-    _compare(after, NEW, "after the fill")
+    _compare(after, FEW, "after the fill")
 
 
 def test_nothing_to_fill(tmp_path: Path) -> None:
@@ -186,12 +199,12 @@ def test_nothing_to_fill(tmp_path: Path) -> None:
 def test_a_table_is_new_too(tmp_path: Path) -> None:
     before = Running.started("CREATE TABLE t (id INT PRIMARY KEY, k INT, x INT, s STRING);", tmp_path / "b")
     before.commit(("insert", "t", [_row(i, i, i, "a") for i in range(5)]))
-    after, found = before.become(_program(NEW))
+    after, found = before.become(_program(FEW))
     assert found.tables.added == ("u", "b", "nothing")
     after.fill(found)
-    _compare(after, NEW, "after the fill")
+    _compare(after, FEW, "after the fill")
     _load(after)
-    _compare(after, NEW, "after more transactions")
+    _compare(after, FEW, "after more transactions")
 
 
 AGES = "SELECT id, now() AS at FROM t"
