@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from penstock.controller.programs import refuse_changed_connectors
 from penstock.controller.replaying import Durations
 from penstock.controller.settings import fault_tolerance
 from penstock.controller.storage import Storage
+from penstock.controller.stored import go_back, listed, repair
 from penstock.controller.work import Arrival, Ask, Limits, WorkQueue
 from penstock.engine.difference import Difference, difference
 from penstock.engine.engine import Engine
@@ -81,6 +83,8 @@ class Pipeline:
         self._local = threading.local()
         self._stopping = False
         self._bootstrapping: Engine | None = None
+        self._error: str | None = None
+        """Why the last start failed."""
         self._callbacks: list[tuple[str, CallbackOutput]] = []
 
     # -- life -----------------------------------------------------------------------------------
@@ -92,10 +96,12 @@ class Pipeline:
         """
         if self._controller is not None:
             raise StateError(f"the pipeline {self.name} is already running")
+        self._error = None
         storage = Storage(self._storage_path)
         try:
             controller = self._open(storage)
-        except BaseException:
+        except BaseException as error:
+            self._error = str(error)
             storage.close()
             raise
         self._storage = storage
@@ -114,8 +120,9 @@ class Pipeline:
     def _recovered(self, timeout: float | None) -> bool:
         try:
             return self._running().recovered(timeout)
-        except BaseException:
+        except BaseException as error:
             self.kill()
+            self._error = str(error)
             raise
 
     def _open(self, storage: Storage) -> Controller:
@@ -284,6 +291,22 @@ class Pipeline:
         One with a name is kept until it is deleted.
         """
         return self._running().checkpoints.take(name).transaction
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """All checkpoints, oldest first: id, name, at, transaction, rows, bytes, own_bytes (what no other one
+        has), verified, suspect, aside."""
+        self._running()
+        assert self._storage is not None
+        return [item.plain() for item in listed(self._storage.checkpoints)]
+
+    def verify_checkpoint(self, reference: str) -> None:
+        """Read every byte of a checkpoint, by id or name; DamagedError lists every file that is not as it was
+        written."""
+        self._running().checkpoints.verify(reference)
+
+    def delete_checkpoint(self, reference: str) -> None:
+        """Delete a checkpoint, by id or name, and what only it has."""
+        self._running().checkpoints.delete(reference)
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -460,10 +483,10 @@ class Pipeline:
         """Counters, latencies, and the size of each trace."""
         if self._controller is None:
             filling = self._bootstrapping
-            tasks = (
-                None if filling is None else dict(zip(("tasks_done", "tasks"), filling.tasks(), strict=True))
-            )
-            return {"state": self.state, "bootstrap": tasks}
+            if filling is None:
+                return {"state": self.state, "error": self._error}
+            done, tasks = filling.tasks()
+            return {"state": self.state, "error": None, "bootstrap": {"tasks_done": done, "tasks": tasks}}
         return self._controller.stats(self.state)
 
     # -- what it is -----------------------------------------------------------------------------
@@ -522,6 +545,19 @@ def _analysed(sql: str) -> dict[str, Relation]:
 def _relations(program: Program) -> dict[str, Relation]:
     spark = application(1, {})
     return analyse(program, Catalyst(circuit_session(spark, 1)))
+
+
+def restore_checkpoint(storage: str | os.PathLike[str], reference: str) -> int:
+    """Go back to a checkpoint, by id or name, of a pipeline that is stopped: the next start goes on from it.
+
+    Returns its transaction. Nothing is deleted: the later journal and the other checkpoints are put aside.
+    """
+    return go_back(Path(storage), reference)[0].transaction
+
+
+def repair_catalog(storage: str | os.PathLike[str], *, without_damaged: bool = False) -> int:
+    """Make a catalog that is missing or damaged again from the checkpoints; returns how many it has."""
+    return len(repair(Path(storage), without_damaged=without_damaged).checkpoints)
 
 
 def check(sql: str) -> None:

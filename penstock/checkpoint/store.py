@@ -52,6 +52,7 @@ from penstock.storage.files import (
     sync_file,
     write_file,
 )
+from penstock.trace.batch import refuse_damaged
 
 _log = logging.getLogger("penstock")
 
@@ -80,6 +81,7 @@ class CheckpointStore:
         self._directory = root / "checkpoints"
         self._catalog: Catalog | None = None
         self._synced: Batches = set()
+        self._doubtful: Batches = set()
         self._changing = threading.RLock()
         """Held from reading the catalog to writing it: a reader may find damage while one is being taken."""
 
@@ -97,7 +99,8 @@ class CheckpointStore:
     def read(self) -> Catalog | None:
         """Read the catalog; None if the directory is new."""
         path = self.root / CATALOG_FILE
-        sync_directory(self.root)  # what is acted on is there to stay
+        with _explained_reading(self.root):
+            sync_directory(self.root)  # what is acted on is there to stay
         if path.exists():
             try:
                 catalog = CATALOG.read(path)
@@ -233,11 +236,25 @@ class CheckpointStore:
         for trace, batches in traces.items():
             fresh = [name for name in batches if (trace, name) not in self._synced]
             for name in fresh:
-                sync_file(batch_path(self.root, trace, name))
+                self._sync_batch(trace, name, batches[name].content)
             if fresh:
                 sync_directory(self.root / "batches" / trace)
         sync_directory(self.root / "batches")
         self._synced = {(trace, name) for trace, batches in traces.items() for name in batches}
+
+    def _sync_batch(self, trace: str, name: str, expected: Content) -> None:
+        """Once a sync failed, a second one may succeed without the bytes: then they are written again."""
+        path = batch_path(self.root, trace, name)
+        if (trace, name) in self._doubtful:
+            refuse_damaged(path, expected)
+            write_file(path, lambda file: file.write(path.read_bytes()), durable=True)
+            self._doubtful.discard((trace, name))
+            return
+        try:
+            sync_file(path)
+        except OSError:
+            self._doubtful.add((trace, name))
+            raise
 
     # -- coming back to one ---------------------------------------------------------------------
 
@@ -288,7 +305,9 @@ class CheckpointStore:
         """Look at every byte of a checkpoint, and remember when that was."""
         try:
             checked = check(self.root, entry, deep=True, progress=progress)
-        except DamagedError:
+        except DamagedError as error:
+            if all(e.id != entry.id for e in self.catalog.checkpoints):
+                raise StateError(f"checkpoint {entry} was deleted while it was checked") from error
             self._change(entry, suspect=True)
             raise
         self._change(entry, suspect=False, verified=datetime.now(UTC))
@@ -470,6 +489,16 @@ def _explained() -> Iterator[None]:
         raise StorageError(
             f"the checkpoint could not be written: {what}. The pipeline goes on from the one before, and the"
             " next attempt begins anew. Make room on the disk."
+        ) from error
+
+
+@contextmanager
+def _explained_reading(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{root} cannot be used: {error.strerror}. Check the disk and its rights."
         ) from error
 
 

@@ -100,7 +100,14 @@ def explain(
 
 @app.command()
 def diff(
-    old: Annotated[Path, _program("OLD", "File with the program as it was.")],
+    old: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OLD",
+            help="File with the program as it was, or the storage directory that it ran on.",
+            exists=True,
+        ),
+    ],
     new: Annotated[Path, _program("NEW", "File with the program as it will be.")],
     as_object: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import get_console
@@ -38,7 +38,7 @@ def list_(storage: StoragePath, as_json: Json = False) -> None:
     with errors_shown(storage, ""):
         found = stored.list_checkpoints(storage)
     if as_json:
-        typer.echo(json.dumps([_plain(item) for item in found], indent=1))
+        typer.echo(json.dumps([item.plain() for item in found], indent=1))
         return
     table = Table("checkpoint", "name", "age", "transaction", "rows", "size", "of it own", "verified", "")
     for item in found:
@@ -144,22 +144,6 @@ def _progress(total: int | None) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _plain(item: stored.Listed) -> dict[str, Any]:
-    entry = item.entry
-    return {
-        "id": entry.id,
-        "name": entry.name,
-        "at": entry.at.isoformat(),
-        "transaction": entry.transaction,
-        "rows": entry.rows,
-        "bytes": entry.bytes,
-        "own_bytes": item.own_bytes,
-        "verified": None if entry.verified is None else entry.verified.isoformat(),
-        "suspect": entry.suspect,
-        "aside": entry.aside,
-    }
 
 
 def _say(text: str) -> None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.cli.report import errors_shown, read_program
+from penstock.controller.stored import program_of
 
 if TYPE_CHECKING:
     from penstock.engine.difference import Difference
@@ -25,7 +26,7 @@ def show_difference(old: Path, new: Path, console: Console, *, as_object: bool) 
 
     programs = []
     for path in (old, new):
-        text = read_program(path)
+        text = _text(path)
         with errors_shown(path, text):
             programs.append(identified(text))
     found = difference(*programs)
@@ -33,6 +34,14 @@ def show_difference(old: Path, new: Path, console: Console, *, as_object: bool) 
         typer.echo(json.dumps(asdict(found), indent=2))
     else:
         console.print(_table(found))
+
+
+def _text(path: Path) -> str:
+    """The program in a file, or the one that a storage directory was last used by."""
+    if not path.is_dir():
+        return read_program(path)
+    with errors_shown(path, ""):
+        return program_of(path)
 
 
 def _table(found: Difference) -> Table:

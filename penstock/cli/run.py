@@ -77,7 +77,8 @@ def _start(pipeline: penstock.Pipeline, say: Callable[[str], None]) -> None:
     while thread.is_alive():
         thread.join(REFRESH_SECONDS)
         if (filling := pipeline.stats().get("bootstrap")) is not None:
-            say(f"Filling the views of the changed program: {filling['tasks_done']} of {filling['tasks']} tasks")
+            done, tasks = filling["tasks_done"], filling["tasks"]
+            say(f"Filling the views of the changed program: {done} of {tasks} tasks")
     if failures:
         raise failures[0]
 

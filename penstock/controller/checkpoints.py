@@ -154,6 +154,19 @@ class Checkpoints:
         carried = [Carried(view, rows.to_table()) for view, rows in t.carried.items()]
         return [*waiting, *carried]
 
+    def verify(self, reference: str) -> Entry:
+        """Look at every byte of a checkpoint; `DamagedError` has all faults."""
+        store = self._transactions.storage.checkpoints
+        return store.verify(store.find(reference)).entry
+
+    def delete(self, reference: str) -> Entry:
+        """Let go of a checkpoint, and of what only it has."""
+        store = self._transactions.storage.checkpoints
+        with self._saving:
+            entry = store.find(reference)
+            self._transactions.engine.state.keep(*store.delete(entry))
+            return entry
+
     def _let_go(self) -> None:
         """Old checkpoints, and what only they need. If that is not possible, the checkpoint still stands."""
         t = self._transactions

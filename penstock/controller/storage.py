@@ -26,10 +26,16 @@ class Storage:
             )
         self.temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else Path(path).absolute()
-        make_directory(self.path)
-        self._lock = self._acquire()
         self.batches = self.path / "batches"
-        make_directory(self.batches)
+        try:
+            make_directory(self.path)
+            self._lock = self._acquire()
+            make_directory(self.batches)
+        except OSError as error:
+            raise StorageError(
+                f"the storage {self.path} cannot be used: {error.strerror}. Check the disk and its rights, or"
+                " give another directory."
+            ) from error
         self.checkpoints = CheckpointStore(self.path)
         self.journal = Journal(self.path / "journal", durable=not self.temporary)
 

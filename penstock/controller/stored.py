@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from penstock.checkpoint.check import Progress, read_manifest
+from penstock.checkpoint.check import Progress, check, read_manifest
 from penstock.checkpoint.identity import new_id
 from penstock.checkpoint.model import Catalog, Entry, Manifest
 from penstock.checkpoint.store import CheckpointStore, rebuild
@@ -24,6 +25,22 @@ class Listed:
 
     entry: Entry
     own_bytes: int | None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON."""
+        entry = self.entry
+        return {
+            "id": entry.id,
+            "name": entry.name,
+            "at": entry.at.isoformat(),
+            "transaction": entry.transaction,
+            "rows": entry.rows,
+            "bytes": entry.bytes,
+            "own_bytes": self.own_bytes,
+            "verified": None if entry.verified is None else entry.verified.isoformat(),
+            "suspect": entry.suspect,
+            "aside": entry.aside,
+        }
 
 
 def listed(store: CheckpointStore) -> list[Listed]:
@@ -57,6 +74,14 @@ def list_checkpoints(path: Path) -> list[Listed]:
     if store.read() is None:
         raise StateError(f"{path} holds no pipeline")
     return listed(store)
+
+
+def program_of(path: Path) -> str:
+    """The text of the program that a storage directory was last used by."""
+    store = CheckpointStore(path)
+    if store.read() is None:
+        raise StateError(f"{path} holds no pipeline")
+    return check(path, store.newest, deep=False).saved.program
 
 
 def verify_checkpoints(

@@ -252,6 +252,8 @@ class Journal:
     def _unname(self, path: Path) -> None:
         """A segment that failed may have its name already; records that go on in the one before would not
         fit."""
+        if not path.exists():
+            return
         try:
             disk().remove(path)
             if self._durable:

@@ -1,0 +1,875 @@
+"""Checkpoints on disk survive failed, torn and forgotten writes, and damage is refused by name."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.checkpoint.check import check, read_manifest
+from penstock.checkpoint.identity import new_id
+from penstock.checkpoint.model import (
+    CATALOG,
+    CATALOG_FILE,
+    MANIFEST,
+    MANIFEST_FILE,
+    STATE,
+    STATE_FILE,
+    Catalog,
+    Entry,
+    Manifest,
+    Pending,
+    Saved,
+    batch_path,
+)
+from penstock.checkpoint.store import CheckpointStore, rebuild
+from penstock.engine.state import Size
+from penstock.errors import DamagedError, StateError, StorageError
+from penstock.storage.document import Document
+from penstock.storage.files import content_of
+from tests.disks import Act, Call, FailingDisk, ForgetfulDisk, IdleDisk, RecordingDisk, files_of, using
+
+WAITING_FILE = "changes-0.arrow"
+
+
+def batch(root: Path, number: int) -> tuple[str, str, Size]:
+    """Write a batch as a task does: nothing is synced."""
+    trace, name = f"trace-{number % 2}", f"{number:012d}-00000000-0000"
+    path = batch_path(root, trace, name)
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        path.write_bytes(f"the rows of batch {number}".encode() * (number + 1))
+    content = content_of(path)
+    return trace, name, Size(number, content.bytes, content.checksum)
+
+
+def saved(number: int) -> Saved:
+    return Saved("the program", transaction=number, record=10 * number, rows={"t": number})
+
+
+def commit(store: CheckpointStore, number: int, *batches: int, name: str | None = None) -> Entry:
+    """Take checkpoint `number`, of these batches; without any, of its own and of the one before."""
+    traces: dict[str, dict[str, Size]] = {}
+    for each in batches or (number - 1, number):
+        trace, called, size = batch(store.root, each)
+        traces.setdefault(trace, {})[called] = size
+    waiting = [Pending("output", number, pa.table({"n": [number]}))]
+    return store.commit(saved(number), traces, waiting, name)
+
+
+def opened(root: Path) -> CheckpointStore:
+    """The store as another process would find it."""
+    store = CheckpointStore(root)
+    assert store.read() is not None
+    return store
+
+
+def all_whole(root: Path) -> Catalog:
+    """Every listed checkpoint is, to the last byte; returns the catalog."""
+    store = opened(root)
+    for entry in store.catalog.checkpoints:
+        checked = check(root, entry, deep=True)
+        assert (checked.saved.transaction, checked.saved.record) == (entry.transaction, entry.record)
+        assert [p.transaction for p in checked.changes if isinstance(p, Pending)] == [entry.transaction] * (
+            entry.transaction > 0
+        )
+    return store.catalog
+
+
+def transactions(catalog: Catalog) -> list[int]:
+    return [entry.transaction for entry in catalog.checkpoints]
+
+
+def listed(root: Path) -> set[str]:
+    """Every file that the catalog leads to, and the catalog."""
+    found = {CATALOG_FILE}
+    for entry in opened(root).catalog.checkpoints:
+        manifest = read_manifest(root, entry)
+        found |= {f"checkpoints/{entry.id}/{name}" for name in [MANIFEST_FILE, *manifest.files]}
+        found |= {f"batches/{trace}/{name}.arrow" for trace, name in manifest.batches}
+    return found
+
+
+def made(root: Path) -> CheckpointStore:
+    """A new store, with the checkpoint that every store begins with."""
+    (root / "batches").mkdir(parents=True)
+    store = CheckpointStore(root)
+    assert store.read() is None
+    store.begin("p", "owner", saved(0))
+    return store
+
+
+@pytest.fixture(autouse=True)
+def _idle() -> Iterator[None]:
+    with using(IdleDisk()):
+        yield
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return made(tmp_path / "storage")
+
+
+# -- the order of things ------------------------------------------------------------------------
+
+
+def is_durable(calls: list[Call], path: Path, root: Path) -> bool:
+    """Whether these calls made the bytes of a file and its name durable, and those of its directories."""
+    names = {path}  # under any of which its bytes may have been synced
+    named = 0
+    for place, call in enumerate(calls):
+        if call.act is Act.RENAME and call.path == path and call.source is not None:
+            names.add(call.source)
+            named = place
+    syncs = [(place, call.path) for place, call in enumerate(calls) if call.act is Act.SYNC]
+    bytes_at = [place for place, synced in syncs if synced in names]
+    directory_at = [place for place, synced in syncs if synced == path.parent and place >= named]
+    above = [directory for directory in path.parents if directory.is_relative_to(root)][1:]
+    return bool(bytes_at and directory_at) and all(any(s == d for _, s in syncs) for d in above)
+
+
+def test_every_file_is_durable_before_the_manifest_and_the_manifest_before_the_catalog(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "storage"
+    with using(RecordingDisk()) as recording:
+        store = made(root)
+        entries = [store.newest, *(commit(store, number) for number in (1, 2, 3))]
+        store.go_back(check(root, entries[2], deep=True), "journal-2")
+        entries.append(store.newest)
+    calls = recording.calls
+    renamed = {call.path: place for place, call in enumerate(calls) if call.act is Act.RENAME}
+    catalogs = [place for place, call in enumerate(calls) if call.path == root / CATALOG_FILE]
+    for number, entry in enumerate(entries):
+        directory = root / "checkpoints" / entry.id
+        manifest = read_manifest(root, entry)
+        files = [directory / name for name in manifest.files]
+        files += [batch_path(root, trace, name) for trace, name in manifest.batches]
+        assert len(files) == (1 if number == 0 else 4)
+        at = renamed[directory / MANIFEST_FILE]
+        for path in files:
+            assert is_durable(calls[:at], path, root), path
+        listing = next(place for place in catalogs if place > at)
+        assert is_durable(calls[:listing], directory / MANIFEST_FILE, root)
+        assert is_durable(calls, root / CATALOG_FILE, root)
+    assert calls[-1] == Call(Act.SYNC, root)
+
+
+def test_the_test_of_the_order_notices_what_is_left_out(store: CheckpointStore) -> None:
+    with using(RecordingDisk()) as recording:
+        entry = commit(store, 1)
+    path = store.root / "checkpoints" / entry.id / STATE_FILE
+    at = next(place for place, call in enumerate(recording.calls) if call.path.name == MANIFEST_FILE)
+    calls = recording.calls[:at]
+    assert is_durable(calls, path, path.parent)
+    for left_out in [path.parent, next(c.source for c in calls if c.path == path)]:
+        fewer = [call for call in calls if call.act is not Act.SYNC or call.path != left_out]
+        assert not is_durable(fewer, path, path.parent)
+
+
+def test_only_new_batches_are_synced(store: CheckpointStore) -> None:
+    commit(store, 1, 1, 2, 3, 4)
+    with using(RecordingDisk()) as recording:
+        commit(store, 2, 1, 2, 3, 4, 5)
+    synced = {call.path for call in recording.calls if call.act is Act.SYNC and call.path.suffix == ".arrow"}
+    trace, name, _ = batch(store.root, 5)
+    assert synced == {batch_path(store.root, trace, name)}
+
+
+# -- what fails ---------------------------------------------------------------------------------
+
+
+def failure_of(step: Callable[..., object], *arguments: object) -> str | None:
+    """What a step says of its failure, which has to be an error of the storage."""
+    try:
+        step(*arguments)
+        return None
+    except StorageError as error:
+        return str(error)
+
+
+@dataclass
+class Attempt:
+    """A step that is tried with the disk failing at its first call, its second, and so on."""
+
+    root: Path
+    prepare: Callable[[CheckpointStore], object]
+    step: Callable[[CheckpointStore], object]
+
+    def failures(self, **how: Any) -> Iterator[tuple[CheckpointStore, Catalog, FailingDisk]]:
+        """The store after each of them, and the catalog before."""
+        original = made(self.root / "original")
+        self.prepare(original)
+        for nth in count():
+            root = self.root / str(nth)
+            shutil.copytree(original.root, root)
+            store = opened(root)
+            store.restore(deep=True, journal_begins=0)
+            before = store.catalog
+            with using(FailingDisk(nth, **how)) as failing:
+                message = failure_of(self.step, store)
+            if not failing.failed:
+                assert nth > 3
+                assert message is None
+                return
+            assert message is not None
+            assert "could not be written" in message
+            yield store, before, failing
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"code": errno.ENOSPC},
+        {"code": errno.EIO},
+        {"code": errno.ENOSPC, "torn": True},
+        {"code": errno.EROFS, "lasting": True},
+    ],
+    ids=["full", "broken", "torn", "from then on"],
+)
+def test_a_commit_may_fail_at_any_call(tmp_path: Path, how: dict[str, Any]) -> None:
+    def prepare(store: CheckpointStore) -> None:
+        commit(store, 1)
+        commit(store, 2)
+
+    attempt = Attempt(tmp_path, prepare, lambda store: commit(store, 3))
+    for store, before, failing in attempt.failures(**how):
+        assert store.catalog == before, failing.failed
+        assert transactions(all_whole(store.root)) in ([0, 1, 2], [0, 1, 2, 3])
+        commit(store, 3)
+        commit(store, 4)
+        assert transactions(all_whole(store.root)) == [0, 1, 2, 3, 4]
+        store.retire(2)
+        store.sweep()
+        assert transactions(all_whole(store.root)) == [3, 4]
+        assert set(files_of(store.root)) == listed(store.root)
+
+
+def test_a_commit_that_failed_with_the_process_gone_leaves_only_garbage(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, lambda store: commit(store, 1), lambda store: commit(store, 2))
+    for store, _, _ in attempt.failures():
+        after = opened(store.root)
+        after.restore(deep=True, journal_begins=0)
+        after.sweep()
+        assert set(files_of(store.root)) == listed(store.root)
+        assert transactions(all_whole(store.root)) in ([0, 1], [0, 1, 2])
+
+
+def test_clean_up_may_fail_at_any_call(tmp_path: Path) -> None:
+    def prepare(store: CheckpointStore) -> None:
+        for number in (1, 2, 3):
+            commit(store, number)
+
+    for store, before, _ in Attempt(tmp_path, prepare, lambda store: store.retire(2)).failures():
+        assert store.catalog == before
+        assert transactions(all_whole(store.root)) in ([0, 1, 2, 3], [2, 3])
+        commit(store, 4)
+        store.retire(2)
+        store.sweep()
+        assert transactions(all_whole(store.root)) == [3, 4]
+        assert set(files_of(store.root)) == listed(store.root)
+
+
+def test_what_is_remembered_of_a_checkpoint_may_fail_to_be_written(store: CheckpointStore) -> None:
+    entry = commit(store, 1)
+    before = store.catalog
+    with using(FailingDisk(lasting=True)), pytest.raises(StorageError, match="No space left"):
+        store.verify(entry)
+    assert store.catalog == before
+    assert store.verify(entry).entry.id == entry.id
+
+
+def test_a_first_checkpoint_may_fail_at_any_call(tmp_path: Path) -> None:
+    for nth in count():
+        root = tmp_path / str(nth)
+        (root / "batches").mkdir(parents=True)
+        store = CheckpointStore(root)
+        with using(FailingDisk(nth)) as failing:
+            message = failure_of(store.begin, "p", "owner", saved(0))
+        if not failing.failed:
+            return
+        assert message is not None
+        assert "No space left" in message
+        store = CheckpointStore(root)
+        if store.read() is None:
+            store.begin("p", "owner", saved(0))
+        assert transactions(all_whole(root)) == [0]
+
+
+def test_files_that_cannot_be_removed_at_a_start_are_left(store: CheckpointStore) -> None:
+    entry = commit(store, 1)
+    trace, name, _ = batch(store.root, 7)
+    with using(FailingDisk(acts={Act.REMOVE}, code=errno.EACCES, lasting=True)) as failing:
+        store.sweep()
+    assert failing.failed
+    assert batch_path(store.root, trace, name).exists()
+    assert check(store.root, entry, deep=True).saved.transaction == 1
+
+
+# -- power cuts ---------------------------------------------------------------------------------
+
+
+def power_cuts(
+    root: Path, step: Callable[[], object], copies: Path, seeds: int = 3
+) -> Iterator[tuple[str, Path]]:
+    """What the power leaves of a directory if it is cut after each call of a step."""
+    found: list[tuple[str, Path]] = []
+
+    def after() -> None:
+        for seed in (None, *range(seeds)):
+            called = f"call {len(found) // (seeds + 1)}, seed {seed}"
+            copy = copies / str(len(found))
+            forgetful.cut(copy, seed=None if seed is None else seed + len(found))
+            found.append((called, copy))
+
+    with using(ForgetfulDisk(root, after=after)) as forgetful:
+        step()
+        after()
+    yield from found
+
+
+def test_the_power_may_go_at_any_call_of_a_commit(store: CheckpointStore, tmp_path: Path) -> None:
+    commit(store, 1)
+    commit(store, 2)
+    cuts = list(power_cuts(store.root, lambda: commit(store, 3), tmp_path / "cuts"))
+    assert len(cuts) > 40
+    seen = set()
+    for when, root in cuts:
+        after = opened(root)
+        restored = after.restore(deep=True, journal_begins=20)
+        assert not restored.passed_over, when
+        seen.add(restored.checked.saved.transaction)
+        after.sweep()
+        all_whole(root)
+        commit(after, 4)
+        after.retire(1)
+        after.sweep()
+        assert transactions(all_whole(root)) == [4]
+        assert set(files_of(root)) == listed(root), when
+    assert seen == {2, 3}
+    assert restored.checked.saved.transaction == 3  # once it was taken it stays
+
+
+def test_the_power_may_go_at_any_call_of_a_clean_up(store: CheckpointStore, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        commit(store, number)
+
+    def clean_up() -> None:
+        _, gone = store.retire(2)
+        assert len(gone) == 1
+        store.sweep()
+
+    for when, root in power_cuts(store.root, clean_up, tmp_path / "cuts", seeds=6):
+        assert transactions(all_whole(root)) in ([0, 1, 2, 3], [2, 3]), when
+        after = opened(root)
+        after.sweep()
+        assert set(files_of(root)) == listed(root), when
+
+
+def test_the_power_may_go_at_any_call_of_going_back(store: CheckpointStore, tmp_path: Path) -> None:
+    first = commit(store, 1)
+    commit(store, 2)
+
+    def go_back() -> None:
+        store.go_back(check(store.root, first, deep=True), "journal-2")
+
+    for when, root in power_cuts(store.root, go_back, tmp_path / "cuts"):
+        catalog = all_whole(root)
+        assert (transactions(catalog), catalog.journal) in (
+            ([0, 1, 2], "journal"),
+            ([0, 1, 2, 1], "journal-2"),
+        ), when
+
+
+def test_the_power_may_go_at_any_call_of_a_first_checkpoint(tmp_path: Path) -> None:
+    root = tmp_path / "storage"
+    (root / "batches").mkdir(parents=True)
+    new = CheckpointStore(root)
+    for when, left in power_cuts(root, lambda: new.begin("p", "o", saved(0)), tmp_path / "cuts", seeds=6):
+        store = CheckpointStore(left)
+        (left / "batches").mkdir(exist_ok=True)
+        if store.read() is None:
+            store.begin("p", "owner", saved(0))
+        store.sweep()
+        assert transactions(all_whole(left)) == [0], when
+        assert set(files_of(left)) == listed(left), when
+
+
+# -- clean-up -----------------------------------------------------------------------------------
+
+
+def test_a_damaged_manifest_of_a_kept_checkpoint_stops_clean_up_before_its_first_deletion(
+    store: CheckpointStore,
+) -> None:
+    commit(store, 1, 0, 1)  # A
+    commit(store, 2, 2, 3)  # B: all of its batches are shared with C
+    third = commit(store, 3, 2, 3, 4)  # C
+    path = store.root / "checkpoints" / third.id / MANIFEST_FILE
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    commit(store, 4, 4, 5)  # D
+    before = files_of(store.root)
+    for _ in range(2):
+        with pytest.raises(DamagedError) as raised:
+            store.retire(2)
+        assert str(path) in str(raised.value)
+        assert "no checkpoint was deleted" in str(raised.value)
+        assert files_of(store.root) == before
+        assert transactions(store.catalog) == [0, 1, 2, 3, 4]
+    assert opened(store.root).sweep() is False
+    assert files_of(store.root) == before
+    commit(store, 5, 5, 6)  # E: nobody needs C any more
+    _, gone = store.retire(2)
+    assert gone == {batch(store.root, number)[:2] for number in (0, 1, 2, 3)}
+    assert transactions(all_whole(store.root)) == [4, 5]
+    assert {path.name for path in (store.root / "checkpoints").iterdir()} == {
+        entry.id for entry in store.catalog.checkpoints
+    }
+    assert opened(store.root).sweep()
+    assert set(files_of(store.root)) == listed(store.root)
+    assert transactions(all_whole(store.root)) == [4, 5]
+
+
+def test_clean_up_says_which_batches_are_needed_and_which_are_not(store: CheckpointStore) -> None:
+    for number in (1, 2, 3):
+        commit(store, number)
+    needed, gone = store.retire(2)
+    assert needed == {batch(store.root, number)[:2] for number in (1, 2, 3)}
+    assert gone == {batch(store.root, 0)[:2]}
+
+
+def test_a_named_checkpoint_is_kept_until_it_is_deleted(store: CheckpointStore) -> None:
+    commit(store, 1, name="before-migration")
+    for number in (2, 3, 4):
+        commit(store, number)
+        store.retire(1)
+    assert transactions(all_whole(store.root)) == [1, 4]
+    opened(store.root).sweep()
+    assert transactions(all_whole(store.root)) == [1, 4]
+    assert store.find("before-migration").transaction == 1
+    with pytest.raises(StateError, match="there is a checkpoint before-migration already"):
+        commit(store, 5, name="before-migration")
+    for wrong in ("", "a b", "../up", ".hidden", new_id()):
+        with pytest.raises(StateError, match="cannot be the name"):
+            commit(store, 5, name=wrong)
+    with pytest.raises(StateError, match="goes on from"):
+        store.delete(store.newest)
+    store.delete(store.find("before-migration"))
+    store.sweep()
+    assert transactions(all_whole(store.root)) == [4]
+    assert set(files_of(store.root)) == listed(store.root)
+
+
+def test_the_checkpoint_that_a_start_would_use_is_not_deleted(store: CheckpointStore) -> None:
+    whole = commit(store, 1)
+    newest = commit(store, 2)
+    (store.root / "checkpoints" / newest.id / STATE_FILE).unlink()
+    assert store.restore(deep=False, journal_begins=0).checked.entry == whole
+    with pytest.raises(StateError, match="goes on from"):
+        store.delete(whole)
+    assert opened(store.root).restore(deep=True, journal_begins=0).checked.entry == whole
+
+
+def test_a_start_removes_what_nothing_lists_and_leaves_unknown_files_alone(store: CheckpointStore) -> None:
+    root = store.root
+    commit(store, 1)
+    whole = set(files_of(root))
+    foreign = [
+        "notes.txt",
+        "mine.json",
+        "mine.json.7.tmp",
+        "catalog.json.bak",
+        "batches/readme",
+        "batches/trace-0/readme.arrow",
+        "batches/trace-0/1.arrow",
+        "batches/trace-0/000000000009-00000000-0000.arrow.bak",
+        "batches/elsewhere/data.parquet",
+        "checkpoints/notes.txt",
+        "checkpoints/old/manifest.json",
+        f"checkpoints/{new_id()}.damaged/manifest.json",
+        f"checkpoints/{store.newest.id}/notes.txt",
+    ]
+    garbage = [
+        "catalog.json.123.tmp",
+        "batches/trace-0/000000000009-0a1b2c3d-0000.arrow",
+        "batches/trace-0/000000000009-0a1b2c3d-12345.arrow",
+        "batches/trace-1/000000000009-0a1b2c3d-m.arrow",
+        "batches/trace-1/m0123456789abcdef.arrow",
+        "batches/trace-1/m0123456789abcdef.arrow.17.tmp",
+        "batches/gone/000000000009-0a1b2c3d-0000.arrow.17.tmp",
+        f"checkpoints/{new_id()}/state.json",
+        f"checkpoints/{new_id()}/manifest.json",
+        f"checkpoints/{new_id()}/changes-0.arrow.17.tmp",
+        f"checkpoints/{store.newest.id}/state.json.17.tmp",
+    ]
+    for name in [*foreign, *garbage]:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"x")
+    assert store.sweep()
+    assert set(files_of(root)) == {*whole, *foreign}
+    all_whole(root)
+
+
+def test_a_thousand_checkpoints_leave_the_files_of_the_last_two(store: CheckpointStore) -> None:
+    for number in range(1, 1001):
+        commit(store, number)
+        _, gone = store.retire(2)
+        for trace, name in gone:
+            batch_path(store.root, trace, name).unlink()
+    assert transactions(all_whole(store.root)) == [999, 1000]
+    assert set(files_of(store.root)) == listed(store.root)
+    assert len(list((store.root / "checkpoints").iterdir())) == 2
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+def manifest_of(root: Path, entry: Entry) -> Path:
+    return root / "checkpoints" / entry.id / MANIFEST_FILE
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "missing": lambda content: None,
+    "empty": lambda content: b"",
+    "cut short": lambda content: content[:-1],
+    "cut in half": lambda content: content[: len(content) // 2],
+    "too long": lambda content: content + b"\n",
+    "zeros": lambda content: bytes(len(content)),
+    "random bytes": lambda content: random.Random(4).randbytes(len(content)),
+    "another document": lambda content: b'{"format": "other", "version": 1, "content": {}}',
+    "another kind of JSON": lambda content: b"[1, 2]",
+    "very deep JSON": lambda content: b"[" * 100_000,
+    "deep content": lambda content: (
+        content.replace(b'"content": {', b'"content": ' + b'{"a":' * 500 + b"{") + b"}" * 500
+    ),
+}
+FILES: dict[str, Callable[[Path, Entry], Path]] = {
+    "catalog": lambda root, entry: root / CATALOG_FILE,
+    "manifest": manifest_of,
+    "state": lambda root, entry: manifest_of(root, entry).with_name(STATE_FILE),
+    "waiting rows": lambda root, entry: manifest_of(root, entry).with_name(WAITING_FILE),
+    "batch": lambda root, entry: batch_path(root, *batch(root, 1)[:2]),
+}
+
+
+def refused(root: Path, path: Path) -> None:
+    """Opening the store is refused, the error names the file, and nothing is changed."""
+    before = files_of(root)
+    with pytest.raises(StorageError) as raised:
+        opened(root).restore(deep=True, journal_begins=10)
+    assert str(path) in str(raised.value)
+    assert files_of(root) == before
+
+
+def put(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_file_is_refused_by_name(store: CheckpointStore, file: str, damage: str) -> None:
+    path = FILES[file](store.root, commit(store, 1))
+    put(path, DAMAGES[damage](path.read_bytes()))
+    refused(store.root, path)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_flipped_bit_of_any_file_is_refused(store: CheckpointStore, file: str) -> None:
+    path = FILES[file](store.root, commit(store, 1))
+    content = path.read_bytes()
+    bits = range(len(content) * 8)
+    for bit in bits if len(bits) <= 1000 else random.Random(4).sample(bits, 200):
+        path.write_bytes(flipped(content, bit))
+        refused(store.root, path)
+    path.write_bytes(content)
+    all_whole(store.root)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("file", "document"), [("catalog", CATALOG), ("manifest", MANIFEST), ("state", STATE)]
+)
+def test_every_flipped_bit_of_a_document_is_noticed(
+    store: CheckpointStore, file: str, document: Document[Any]
+) -> None:
+    path = FILES[file](store.root, commit(store, 1))
+    content = path.read_bytes()
+    document.parse(content, path)
+    for bit in range(len(content) * 8):
+        with pytest.raises(StorageError) as raised:
+            document.parse(flipped(content, bit), path)
+        assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("file", ["catalog", "manifest", "state"])
+def test_a_directory_in_place_of_a_file_is_refused(store: CheckpointStore, file: str) -> None:
+    path = FILES[file](store.root, commit(store, 1))
+    path.unlink()
+    path.mkdir()
+    refused(store.root, path)
+
+
+def rewritten(
+    store: CheckpointStore,
+    entry: Entry,
+    state: Callable[[Path], object] | None = None,
+    manifest: Callable[[Path, Manifest], object] = MANIFEST.write,
+) -> None:
+    """Write the state file or the manifest of a checkpoint again; what lists them fits."""
+    path = manifest_of(store.root, entry)
+    listing = MANIFEST.read(path)
+    if state is not None:
+        state(path.with_name(STATE_FILE))
+        files = {**listing.files, STATE_FILE: content_of(path.with_name(STATE_FILE))}
+        listing = replace(listing, files=files)
+    manifest(path, listing)
+    entries = [
+        replace(e, manifest=content_of(path)) if e.id == entry.id else e for e in store.catalog.checkpoints
+    ]
+    CATALOG.write(store.root / CATALOG_FILE, replace(store.catalog, checkpoints=tuple(entries)))
+
+
+def test_a_format_version_from_the_future_is_refused_by_name(store: CheckpointStore) -> None:
+    entry = commit(store, 1)
+    path = manifest_of(store.root, entry)
+    original = path.read_bytes(), path.with_name(STATE_FILE).read_bytes()
+    future_state, future_manifest = Document("state", 2, Saved), Document("manifest", 2, Manifest)
+    for file, rewrite in {
+        STATE_FILE: lambda: rewritten(store, entry, lambda path: future_state.write(path, saved(1))),
+        MANIFEST_FILE: lambda: rewritten(store, entry, manifest=future_manifest.write),
+        CATALOG_FILE: lambda: Document("catalog", 2, Catalog).write(store.root / CATALOG_FILE, store.catalog),
+    }.items():
+        rewrite()
+        before = files_of(store.root)
+        found = path.with_name(file) if file != CATALOG_FILE else store.root / file
+        with pytest.raises(
+            StorageError, match="has format version 2; this Penstock reads version 1"
+        ) as raised:
+            opened(store.root).restore(deep=True, journal_begins=0)
+        assert str(found) in str(raised.value)
+        assert not isinstance(raised.value, DamagedError)
+        assert files_of(store.root) == before
+        path.write_bytes(original[0])
+        path.with_name(STATE_FILE).write_bytes(original[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("transaction", "many"), ("rows", 7), ("rows", {"t": None}), ("positions", []), ("program", None)],
+)
+def test_a_field_of_a_wrong_type_is_named(store: CheckpointStore, field: str, value: object) -> None:
+    entry = commit(store, 1)
+    path = manifest_of(store.root, entry).with_name(STATE_FILE)
+    content = json.loads(path.read_bytes())["content"]
+    rewritten(
+        store, entry, lambda path: Document("state", 1, dict[str, Any]).write(path, {**content, field: value})
+    )
+    with pytest.raises(DamagedError, match=field) as raised:
+        opened(store.root).restore(deep=False, journal_begins=10)
+    assert str(path) in str(raised.value)
+
+
+def test_all_damaged_files_are_listed(store: CheckpointStore) -> None:
+    entry = commit(store, 1, 1, 2, 3)
+    paths = [manifest_of(store.root, entry).with_name(name) for name in (STATE_FILE, WAITING_FILE)]
+    paths += [batch_path(store.root, *batch(store.root, number)[:2]) for number in (1, 2)]
+    for number, path in enumerate(paths):
+        put(path, None if number % 2 else flipped(path.read_bytes(), 100))
+    before = files_of(store.root)
+    with pytest.raises(DamagedError) as raised:
+        opened(store.root).restore(deep=True, journal_begins=10)
+    assert len(raised.value.faults) == len(paths)
+    for path in paths:
+        assert sum(str(path) in fault for fault in raised.value.faults) == 1
+        assert str(path) in str(raised.value)
+    assert files_of(store.root) == before
+
+
+def test_without_deep_checks_a_batch_must_only_have_its_size(store: CheckpointStore) -> None:
+    commit(store, 1)
+    path = batch_path(store.root, *batch(store.root, 1)[:2])
+    content = path.read_bytes()
+    path.write_bytes(flipped(content, 5))
+    assert not opened(store.root).restore(deep=False, journal_begins=10).deep
+    path.write_bytes(content[:-1])
+    with pytest.raises(DamagedError, match=f"expected {len(content)} bytes, found {len(content) - 1}"):
+        opened(store.root).restore(deep=False, journal_begins=10)
+
+
+def test_a_checkpoint_that_was_found_damaged_is_looked_at_whole_from_then_on(store: CheckpointStore) -> None:
+    commit(store, 1)
+    commit(store, 2)
+    path = batch_path(store.root, *batch(store.root, 2)[:2])
+    content = path.read_bytes()
+    assert store.suspect() == []
+    path.write_bytes(flipped(content, 5))
+    assert [str(path) in fault for fault in store.suspect()] == [True]
+    again = opened(store.root)
+    assert again.newest.suspect
+    restored = again.restore(deep=False, journal_begins=0)
+    assert restored.checked.saved.transaction == 1
+    path.write_bytes(content)
+    restored = again.restore(deep=False, journal_begins=0)
+    assert (restored.checked.saved.transaction, restored.deep) == (2, True)
+    assert not opened(store.root).newest.suspect
+
+
+def test_damage_may_be_found_while_checkpoints_are_taken_and_let_go(store: CheckpointStore) -> None:
+    commit(store, 1, name="kept")
+    path = batch_path(store.root, *batch(store.root, 1)[:2])
+    path.write_bytes(flipped(path.read_bytes(), 5))
+    ended = threading.Event()
+    found: list[list[str]] = []
+
+    def suspect() -> None:
+        while not ended.is_set():
+            found.append(store.suspect())
+
+    reader = threading.Thread(target=suspect)
+    reader.start()
+    try:
+        for number in range(3, 60):
+            commit(store, number)
+            store.retire(2)
+            assert transactions(store.catalog) == sorted({1, max(number - 1, 1), number} - {2})
+    finally:
+        ended.set()
+        reader.join()
+    assert found
+    assert all(str(path) in fault for faults in found for fault in faults)
+    assert opened(store.root).catalog == store.catalog
+    assert store.find("kept").suspect
+
+
+# -- restore ------------------------------------------------------------------------------------
+
+
+def test_an_older_checkpoint_is_used_if_the_journal_reaches_back_to_it(store: CheckpointStore) -> None:
+    older = commit(store, 1)
+    path = manifest_of(store.root, commit(store, 2)).with_name(STATE_FILE)
+    content = path.read_bytes()
+    path.write_bytes(flipped(content, 9))
+    for begins in (0, 9, 10):
+        restored = opened(store.root).restore(deep=False, journal_begins=begins)
+        assert restored.checked.entry == older
+        assert [str(path) in fault for fault in restored.passed_over] == [True]
+    before = files_of(store.root)
+    with pytest.raises(DamagedError, match="Nothing was changed or deleted") as raised:
+        opened(store.root).restore(deep=False, journal_begins=11)
+    assert str(path) in str(raised.value)
+    assert files_of(store.root) == before
+    path.write_bytes(content)
+    assert opened(store.root).restore(deep=True, journal_begins=11).checked.saved.transaction == 2
+
+
+def test_a_manifest_is_missing_while_all_others_are_fine(store: CheckpointStore) -> None:
+    commit(store, 1)
+    manifest_of(store.root, commit(store, 2)).unlink()
+    again = opened(store.root)
+    before = files_of(store.root)
+    restored = again.restore(deep=True, journal_begins=0)
+    assert restored.checked.saved.transaction == 1
+    assert not again.sweep()
+    assert files_of(store.root) == before
+
+
+# -- the catalog --------------------------------------------------------------------------------
+
+
+def test_a_missing_catalog_is_refused_and_made_again(store: CheckpointStore) -> None:
+    commit(store, 1)
+    store.verify(commit(store, 2, name="named"))
+    commit(store, 3)
+    path = store.root / CATALOG_FILE
+    path.unlink()
+    before = files_of(store.root)
+    with pytest.raises(DamagedError, match="penstock checkpoint repair") as raised:
+        CheckpointStore(store.root).read()
+    assert f"{path} is missing" in str(raised.value)
+    assert files_of(store.root) == before
+    rebuild(store.root, without_damaged=False)
+    entries = tuple(replace(entry, verified=None) for entry in store.catalog.checkpoints)
+    assert all_whole(store.root) == replace(store.catalog, checkpoints=entries)
+    assert {**before, CATALOG_FILE: path.read_bytes()} == files_of(store.root)
+
+
+def test_batches_without_a_catalog_are_not_taken_for_a_new_directory(tmp_path: Path) -> None:
+    (tmp_path / "batches").mkdir()
+    batch(tmp_path, 1)
+    with pytest.raises(DamagedError, match="missing"):
+        CheckpointStore(tmp_path).read()
+
+
+def test_a_catalog_is_not_made_of_damaged_manifests_unless_asked_for(store: CheckpointStore) -> None:
+    commit(store, 1)
+    entry = commit(store, 2)
+    path = manifest_of(store.root, entry)
+    path.write_bytes(flipped(path.read_bytes(), 99))
+    (store.root / CATALOG_FILE).unlink()
+    before = files_of(store.root)
+    with pytest.raises(DamagedError, match="--without-damaged") as raised:
+        rebuild(store.root, without_damaged=False)
+    assert str(path) in str(raised.value)
+    assert files_of(store.root) == before
+    rebuild(store.root, without_damaged=True)
+    assert transactions(all_whole(store.root)) == [0, 1]
+    opened(store.root).sweep()
+    assert (store.root / "checkpoints" / f"{entry.id}.damaged" / STATE_FILE).exists()
+
+
+def test_no_catalog_is_made_where_no_checkpoint_is(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no checkpoint with a manifest"):
+        rebuild(tmp_path, without_damaged=True)
+    assert files_of(tmp_path) == {}
+
+
+def test_checkpoints_keep_their_order_when_the_clock_goes_back(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 2_000_000_000_000_000_000
+    for number, back in enumerate([0, 0, 3600, 1], start=1):
+        monkeypatch.setattr("time.time_ns", lambda back=back: now - back * 1_000_000_000)
+        commit(store, number)
+    (store.root / CATALOG_FILE).unlink()
+    assert transactions(rebuild(store.root, without_damaged=False)) == [0, 1, 2, 3, 4]
+
+
+def test_going_back_puts_the_others_aside(store: CheckpointStore) -> None:
+    commit(store, 1)
+    commit(store, 2)
+    commit(store, 3)
+    checked = check(store.root, store.catalog.checkpoints[1], deep=True)
+    entry = store.go_back(checked, "journal-2")
+    again = opened(store.root)
+    assert again.catalog.journal == "journal-2"
+    assert [e.aside for e in again.catalog.checkpoints] == [True, True, True, True, False]
+    assert again.catalog.line == (entry,)
+    restored = again.restore(deep=True, journal_begins=10)
+    assert (restored.checked.saved.transaction, restored.checked.saved.record) == (1, 10)
+    assert restored.checked.manifest.traces == checked.manifest.traces
+    commit(again, 2, 1, 7)
+    commit(again, 3, 7, 8)
+    again.retire(1)
+    again.sweep()
+    assert transactions(all_whole(store.root)) == [0, 1, 2, 3, 3]  # nobody deleted what was put aside
+    rebuilt = rebuild(store.root, without_damaged=False)
+    assert rebuilt == opened(store.root).catalog == again.catalog
