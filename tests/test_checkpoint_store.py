@@ -37,7 +37,17 @@ from penstock.engine.state import Size
 from penstock.errors import DamagedError, StateError, StorageError
 from penstock.storage.document import Document
 from penstock.storage.files import content_of
-from tests.disks import Act, Call, FailingDisk, ForgetfulDisk, IdleDisk, RecordingDisk, files_of, using
+from tests.disks import (
+    Act,
+    Call,
+    FailingDisk,
+    ForgetfulDisk,
+    IdleDisk,
+    RecordingDisk,
+    files_of,
+    path_of,
+    using,
+)
 
 WAITING_FILE = "changes-0.arrow"
 
@@ -184,6 +194,24 @@ def test_only_new_batches_are_synced(store: CheckpointStore) -> None:
     synced = {call.path for call in recording.calls if call.act is Act.SYNC and call.path.suffix == ".arrow"}
     trace, name, _ = batch(store.root, 5)
     assert synced == {batch_path(store.root, trace, name)}
+
+
+def test_a_batch_whose_sync_failed_is_written_again(store: CheckpointStore) -> None:
+    """Linux reports a failed sync once; the next one may succeed without the bytes."""
+    trace, name, _ = batch(store.root, 1)
+    path = batch_path(store.root, trace, name)
+
+    class Refusing(IdleDisk):
+        def sync(self, descriptor: int) -> None:
+            if path_of(descriptor) == path:
+                raise OSError(errno.EIO, "Input/output error")
+
+    with using(Refusing()), pytest.raises(StorageError, match="could not be written"):
+        commit(store, 1, 1)
+    with using(RecordingDisk()) as recording:
+        commit(store, 1, 1)
+    assert any(call.act is Act.RENAME and call.path == path for call in recording.calls)
+    all_whole(store.root)
 
 
 # -- what fails ---------------------------------------------------------------------------------
