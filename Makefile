@@ -8,10 +8,10 @@ STAMP := .venv/.setup-done
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-slow bench bench-all bench-recovery lint format clean
+.PHONY: help setup demo test test-slow bench bench-all bench-recovery bench-checkpoint lint format clean
 
 help: ## Show what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## Make .venv with the package and its development tools; find or install Java
 
@@ -36,6 +36,9 @@ bench-all: setup ## The same with DuckDB, Pathway and Flink
 
 bench-recovery: setup ## How long a pipeline takes to come back after a kill
 	$(VENV_PYTHON) -m benchmarks.recovery
+
+bench-checkpoint: setup ## What a checkpoint writes, what it slows down, and a cold start from it
+	$(VENV_PYTHON) -m benchmarks.checkpoint
 
 lint: setup ## ruff and mypy
 	$(VENV_PYTHON) -m ruff check .

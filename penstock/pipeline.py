@@ -26,7 +26,7 @@ from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
 from penstock.controller.inputs import InputRunner, InputSettings
 from penstock.controller.outputs import OutputRunner
-from penstock.controller.programs import refuse_changed_connectors
+from penstock.controller.programs import connectors_of, refuse_changed_connectors
 from penstock.controller.replaying import Durations
 from penstock.controller.settings import fault_tolerance
 from penstock.controller.storage import Storage
@@ -83,6 +83,7 @@ class Pipeline:
         self._local = threading.local()
         self._stopping = False
         self._bootstrapping: Engine | None = None
+        self._catching_up: Controller | None = None
         self._error: str | None = None
         """Why the last start failed."""
         self._callbacks: list[tuple[str, CallbackOutput]] = []
@@ -145,7 +146,12 @@ class Pipeline:
     def _nothing(self, engine: Engine) -> Saved:
         """The state before the first transaction."""
         configuration = {key: value for key, value in self._config.items() if key != "spark"}
-        return Saved(self.program.text, relations=identities(engine.relations), configuration=configuration)
+        return Saved(
+            self.program.text,
+            relations=identities(engine.relations),
+            connectors=connectors_of(self.program),
+            configuration=configuration,
+        )
 
     def _restored(self, storage: Storage) -> Restored | None:
         """The checkpoint to go on from."""
@@ -153,7 +159,7 @@ class Pipeline:
         if restored is None:
             return None
         checked = restored.checked
-        refuse_changed_connectors(storage.path, parse_program(checked.saved.program), self.program)
+        refuse_changed_connectors(storage.path, checked.saved, self.program)
         for fault in restored.passed_over:
             _log.error("%s", fault)
         if restored.passed_over:
@@ -164,7 +170,11 @@ class Pipeline:
     def _rewritten(self, storage: Storage, restored: Restored) -> Restored | None:
         """The checkpoint with the text that runs now, so that the next start compares connectors with it."""
         checked = restored.checked
-        saved = replace(checked.saved, program=self.program.text)
+        saved = replace(
+            checked.saved,
+            program=self.program.text,
+            connectors=connectors_of(self.program, checked.saved),
+        )
         storage.checkpoints.commit(saved, checked.manifest.traces, checked.changes)
         return storage.read()
 
@@ -178,15 +188,18 @@ class Pipeline:
             if bootstrap.must_catch_up(bootstrap.recorded(storage, restored.checked.saved)):
                 before = Engine(then, engine.spark, storage.batches, engine.workers)
                 moment = Durations(0, time.monotonic())
-                self._controlled(storage, restored, before, then, moment).catch_up()
+                self._catching_up = self._controlled(storage, restored, before, then, moment)
+                self._catching_up.catch_up()
                 found = storage.read()
                 assert found is not None, "a checkpoint was just taken"
                 restored = found
             bootstrap.bootstrap(
                 todo, storage, restored, engine, self.program, self._outputs_of, lambda: _relations(then)
             )
+        except DamagedError as error:
+            raise storage.checkpoints.damage(error) from error
         finally:
-            self._bootstrapping = None
+            self._bootstrapping = self._catching_up = None
         return storage.read()
 
     def _outputs_of(self, view: str) -> list[str]:
@@ -232,6 +245,8 @@ class Pipeline:
             controller.stop(drop=False)
             if controller.checkpoints.hindrance is None:
                 controller.checkpoints.take()
+        except DamagedError as error:
+            raise controller.damaged(error) from error
         finally:
             self._controller = self._storage = None
             self._stopping = False
@@ -239,6 +254,8 @@ class Pipeline:
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would: nothing is finished, nothing is saved."""
+        if (catching_up := self._catching_up) is not None:
+            catching_up.interrupt()
         controller, storage = self._controller, self._storage
         if controller is None or storage is None:
             return
@@ -290,7 +307,11 @@ class Pipeline:
 
         One with a name is kept until it is deleted.
         """
-        return self._running().checkpoints.take(name).transaction
+        controller = self._running()
+        try:
+            return controller.checkpoints.take(name).transaction
+        except DamagedError as error:
+            raise controller.damaged(error) from error
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """All checkpoints, oldest first: id, name, at, transaction, rows, bytes, own_bytes (what no other one
@@ -452,7 +473,10 @@ class Pipeline:
         relation = controller.engine.relations.get(view.lower())
         if not isinstance(relation, ViewRelation):
             raise StateError(f"there is no view {view}; the views are: {', '.join(self.views)}")
-        return controller.subscribe(relation.name, follow=follow)
+        try:
+            return controller.subscribe(relation.name, follow=follow)
+        except DamagedError as error:
+            raise controller.damaged(error) from error
 
     def on_change(
         self, view: str, function: Callable[[int, pa.Table], object], *, name: str | None = None

@@ -97,9 +97,9 @@ def test_a_changed_view_changes_those_that_read_it(opened: Open) -> None:
     compare(second)
 
 
-def output(path: Path) -> str:
+def output(path: Path, name: str = "out") -> str:
     transport = {"name": "file_output", "config": {"path": str(path)}}
-    return f"WITH ('connectors' = '{json.dumps([{'name': 'out', 'transport': transport}])}')"
+    return f"WITH ('connectors' = '{json.dumps([{'name': name, 'transport': transport}])}')"
 
 
 def net(path: Path) -> tuple[Counter[str], list[int]]:
@@ -134,6 +134,41 @@ def test_an_output_of_a_changed_view_gets_what_became_of_its_rows(
     assert numbers == sorted(numbers)
     assert set(found.values()) <= {0, 1}, "nothing was written twice"
     expected = rows(second, "SELECT id, n FROM t WHERE n > 90 OR n < 5")
+    assert sorted(k for k, n in found.items() if n) == sorted(
+        json.dumps({**row, "_weight": 1}, sort_keys=True) for row in expected
+    )
+
+
+def test_another_spelling_of_a_name_changes_nothing(opened: Open) -> None:
+    first = opened(TABLES + SUMS + NAMED)
+    fill(first)
+    before = rows(first, "SELECT * FROM named ORDER BY name")
+    first.stop()
+    second = opened((TABLES + SUMS + NAMED).replace("TABLE t", "TABLE T").replace("VIEW sums", "VIEW Sums"))
+    assert rows(second, "SELECT * FROM named ORDER BY name") == before
+    assert second.stats()["tables"]["T"]["rows"] == 90
+    second.insert("t", [{"id": 200, "g": 0, "n": 8}])
+    second.flush()
+    compare(second)
+
+
+def test_an_output_that_was_not_told_of_one_change_is_told_of_both(opened: Open, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    view = f"CREATE VIEW v {output(out)} AS SELECT id, n FROM t WHERE n > 95;"
+    first = opened(TABLES + view)
+    fill(first)
+    first.stop()
+    blocked = tmp_path / "w.jsonl"
+    blocked.mkdir()
+    other = f"CREATE VIEW w {output(blocked, 'blocked')} AS SELECT id FROM t;"
+    with pytest.raises(penstock.PenstockError):
+        opened(TABLES + view.replace("n > 95", "n < 5") + other)  # it is refused after the views were filled
+    second = opened(TABLES + view)  # and so is taken back
+    second.flush()
+    found, numbers = net(out)
+    assert numbers == sorted(numbers)
+    assert set(found.values()) <= {0, 1}, "nothing was written twice"
+    expected = rows(second, "SELECT id, n FROM t WHERE n > 95")
     assert sorted(k for k, n in found.items() if n) == sorted(
         json.dumps({**row, "_weight": 1}, sort_keys=True) for row in expected
     )

@@ -778,7 +778,8 @@ def test_damage_may_be_found_while_checkpoints_are_taken_and_let_go(store: Check
         for number in range(3, 60):
             commit(store, number)
             store.retire(2)
-            assert transactions(store.catalog) == sorted({1, max(number - 1, 1), number} - {2})
+            assert {1, number} <= set(transactions(store.catalog))
+            assert len(store.catalog.checkpoints) <= 3
     finally:
         ended.set()
         reader.join()
@@ -817,7 +818,9 @@ def test_a_manifest_is_missing_while_all_others_are_fine(store: CheckpointStore)
     restored = again.restore(deep=True, journal_begins=0)
     assert restored.checked.saved.transaction == 1
     assert not again.sweep()
-    assert files_of(store.root) == before
+    after = files_of(store.root)
+    assert after.pop(CATALOG_FILE) != before.pop(CATALOG_FILE), "which one is damaged is remembered"
+    assert after == before
 
 
 # -- the catalog --------------------------------------------------------------------------------

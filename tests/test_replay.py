@@ -173,6 +173,56 @@ def test_a_journal_that_lacks_what_an_output_has_is_refused(opened: Open, tmp_pa
         opened(text).start()
 
 
+def test_transactions_that_are_replayed_together_are_not_delivered_again(
+    opened: Open, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    connectors = json.dumps([{"transport": {"name": "file_output", "config": {"path": str(out)}}}])
+    text = f"""
+    CREATE TABLE t (id INT PRIMARY KEY, n BIGINT);
+    CREATE TABLE u (id INT PRIMARY KEY, n BIGINT);
+    CREATE VIEW v WITH ('connectors' = '{connectors}') AS SELECT id, n FROM t;
+    CREATE VIEW w AS SELECT id, n FROM u;
+    """
+    pipeline = opened(text)
+    seen: list[int] = []
+    pipeline.on_change("v", lambda number, _: seen.append(number))
+    pipeline.start()
+    pipeline.insert("t", [{"id": 1, "n": 1}])
+    pipeline.flush()
+    for id_ in (2, 3):
+        pipeline.insert("u", [{"id": id_, "n": 1}])
+        pipeline.flush()
+    pipeline.kill()
+    pipeline = opened(text)
+    pipeline.on_change("v", lambda number, _: seen.append(number))
+    pipeline.start()
+    pipeline.flush()
+    assert pipeline.stats()["recovery"]["transactions"] == 4
+    assert [json.loads(line)["_transaction"] for line in out.read_text().splitlines()] == [1]
+    assert seen == [1]
+
+
+def test_a_connector_that_was_left_out_is_remembered(opened: Open, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("1,1\n")
+    second.write_text("2,2\n")
+    pipeline = opened(program(file(first)))
+    pipeline.start()
+    counted(pipeline, 1)
+    pipeline.stop()
+    pipeline = opened(program())
+    pipeline.start()
+    pipeline.stop()
+    with pytest.raises(
+        StorageError, match=r"connector lines is not the one .* its transport\.config\.path was"
+    ):
+        opened(program(file(second))).start()
+    pipeline = opened(program(file(second, name="others")))
+    pipeline.start()
+    counted(pipeline, 2)
+
+
 def test_the_journal_can_be_read(opened: Open, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

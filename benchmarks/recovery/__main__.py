@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from benchmarks.children import RunError
 from benchmarks.recovery.orders import CHANGES, make
-from benchmarks.recovery.run import Report, Restart, RunError, penstock, streaming
+from benchmarks.recovery.run import Report, Restart, penstock, streaming
 from benchmarks.report import console, progress_shown, targets_table
 from benchmarks.targets import Target
 

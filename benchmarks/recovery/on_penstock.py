@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import penstock
-from benchmarks.recovery.events import say
+from benchmarks.events import say
 from benchmarks.system import CORES
 from benchmarks.workload import QUERY, Answer, Workload
 

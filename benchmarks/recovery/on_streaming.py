@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.recovery.events import say
+from benchmarks.events import say
 from benchmarks.systems.spark_session import open_session, to_answer
 from benchmarks.systems.spark_streaming import SCHEMA, SETTINGS, VIEW
 from benchmarks.workload import Answer, Workload

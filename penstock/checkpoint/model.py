@@ -30,6 +30,7 @@ class Saved:
     rows: dict[str, int] = field(default_factory=dict)
     circuit: list[str] = field(default_factory=list)  # every trace of the circuit, with or without batches
     relations: dict[str, Identity] = field(default_factory=dict)  # what every table and view is
+    connectors: dict[str, Any] = field(default_factory=dict)  # what each is, also of those that were left out
     positions: dict[str, Any] = field(default_factory=dict)  # of input connectors
     paused: dict[str, bool] = field(default_factory=dict)  # input connectors that somebody paused or resumed
     delivered: dict[str, int] = field(default_factory=dict)  # to output connectors

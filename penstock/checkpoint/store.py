@@ -82,6 +82,7 @@ class CheckpointStore:
         self._catalog: Catalog | None = None
         self._synced: Batches = set()
         self._doubtful: Batches = set()
+        self._closed = False
         self._changing = threading.RLock()
         """Held from reading the catalog to writing it: a reader may find damage while one is being taken."""
 
@@ -138,6 +139,8 @@ class CheckpointStore:
 
     def _save(self, catalog: Catalog) -> None:
         """What failed on disk is not there in memory either."""
+        if self._closed:
+            raise StateError(f"{self.root} was closed meanwhile; start the pipeline again")
         with _explained():
             CATALOG.write(self.root / CATALOG_FILE, catalog)
         self._catalog = catalog
@@ -149,6 +152,11 @@ class CheckpointStore:
                 for e in self.catalog.checkpoints
             )
             self._save(replace(self.catalog, checkpoints=listed))
+
+    def close(self) -> None:
+        """Write nothing any more: from now on the directory may be another process's."""
+        with self._changing:
+            self._closed = True
 
     def find(self, reference: str) -> Entry:
         """The checkpoint with this id, beginning of an id, or name."""
@@ -264,23 +272,39 @@ class CheckpointStore:
         It does not lead over a change of the program: outputs may already have what the new one made of it.
         """
         faults: list[str] = []
+        damaged: list[Entry] = []
         for entry in reversed(self.catalog.line):
             if faults and (entry.record < journal_begins or entry.program != self.newest.program):
                 break
+            whole = deep or entry.suspect or bool(faults)  # one that was damaged may share its batches
             try:
-                checked = check(self.root, entry, deep=deep or entry.suspect)
+                checked = check(self.root, entry, deep=whole)
             except DamagedError as error:
                 faults += error.faults
+                damaged.append(entry)
                 continue
             if entry.suspect:
                 self._change(entry, suspect=False)
+            for passed in damaged:
+                self._change(passed, suspect=True)
             self._synced = checked.manifest.batches
-            return Restored(checked, deep or entry.suspect, faults)
+            return Restored(checked, whole, faults)
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise DamagedError(
             f"no checkpoint in {self.root} can be used. These files are missing or damaged:\n{listed}\n"
             "Nothing was changed or deleted. Restore these files from a copy, go back to another checkpoint"
             " (see 'penstock checkpoint list'), or start with an empty directory.",
+            faults,
+        )
+
+    def damage(self, error: DamagedError) -> DamagedError:
+        """All that is wrong, now that something was found to be."""
+        faults = self.suspect() or list(error.faults)
+        listed = "\n".join(f"  {fault}" for fault in faults)
+        return DamagedError(
+            "the pipeline cannot go on, for files of its checkpoint are missing or damaged:\n"
+            f"{listed}\nNothing was changed or deleted. Restore these files from a copy, or stop the pipeline"
+            " and start it again: if an older checkpoint is whole it goes on from there, with nothing lost.",
             faults,
         )
 
@@ -338,9 +362,14 @@ class CheckpointStore:
         of one that is kept cannot be read, nobody knows what it needs: nothing at all is deleted.
         """
         with self._changing:
-            newest = {entry.id for entry in self.catalog.line[-retention:]}
+            newest = {entry.id for entry in self.retained(retention)}
             kept = [e for e in self.catalog.checkpoints if e.id in newest or e.name is not None or e.aside]
             return self._keep(kept)
+
+    def retained(self, retention: int) -> Sequence[Entry]:
+        """The newest ones, damaged ones not counted as long as there are others."""
+        whole = [entry for entry in self.catalog.line if not entry.suspect]
+        return whole[-retention:] if len(whole) >= retention else self.catalog.line[-retention:]
 
     def delete(self, entry: Entry) -> tuple[Batches, Batches]:
         """Let go of one checkpoint."""
@@ -386,6 +415,8 @@ class CheckpointStore:
 
     def _remove_unlisted(self) -> None:
         """Delete the directories of checkpoints that the catalog does not have."""
+        if self._closed:
+            return
         listed = {entry.id for entry in self.catalog.checkpoints}
         for path in _listed(self._directory):
             if is_id(path.name) and path.name not in listed:
@@ -449,7 +480,8 @@ def rebuild(root: Path, *, without_damaged: bool) -> Catalog:
     newest = found[-1][0]
     entries = tuple(replace(entry, aside=manifest.journal != newest.journal) for manifest, entry in found)
     catalog = Catalog(newest.pipeline, newest.owner, newest.journal, entries)
-    CATALOG.write(root / CATALOG_FILE, catalog)
+    with _explained():
+        CATALOG.write(root / CATALOG_FILE, catalog)
     return catalog
 
 

@@ -32,7 +32,7 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
     with _Interrupt.caught() as interrupt:
         try:
             with _starting(name) as say:
-                _start(pipeline, say)
+                _start(pipeline, say, interrupt)
                 interrupt.listen()
                 while not pipeline.recovered(REFRESH_SECONDS):
                     if interrupt.asked:
@@ -62,7 +62,7 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
     return DONE
 
 
-def _start(pipeline: penstock.Pipeline, say: Callable[[str], None]) -> None:
+def _start(pipeline: penstock.Pipeline, say: Callable[[str], None], interrupt: _Interrupt) -> None:
     """Start it in a thread of its own, and say how far the views of a changed program are filled."""
     failures: list[BaseException] = []
 
@@ -76,6 +76,8 @@ def _start(pipeline: penstock.Pipeline, say: Callable[[str], None]) -> None:
     thread.start()
     while thread.is_alive():
         thread.join(REFRESH_SECONDS)
+        if interrupt.asked:
+            raise KeyboardInterrupt
         if (filling := pipeline.stats().get("bootstrap")) is not None:
             done, tasks = filling["tasks_done"], filling["tasks"]
             say(f"Filling the views of the changed program: {done} of {tasks} tasks")

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.checkpoint.check import Checked
 from penstock.checkpoint.model import Carried, Saved, batch_path
 from penstock.checkpoint.store import Restored
+from penstock.controller.programs import connectors_of
 from penstock.controller.recovery import Complete, Plan, Reopen, Replay, plan
 from penstock.controller.storage import Storage
 from penstock.engine.difference import Difference, difference
@@ -83,18 +84,25 @@ def bootstrap(
     saved = checked.saved
     _refuse(todo.difference, storage, recorded(storage, saved))
     if saved.transaction < 0:  # nothing has been computed yet
-        storage.checkpoints.commit(replace(saved, program=program.text, relations=todo.identities), {})
+        began = replace(
+            saved, program=program.text, relations=todo.identities, connectors=connectors_of(program, saved)
+        )
+        storage.checkpoints.commit(began, {})
         return
     _log.warning("the program changed: %s", todo.difference)
     engine.circuit.prepare()
-    kept = {name for name, identity in todo.identities.items() if saved.relations.get(name) == identity}
+    kept = {
+        name
+        for name, identity in todo.identities.items()
+        if (was := saved.relations.get(name)) is not None and was.fingerprint == identity.fingerprint
+    }
     wanted = engine.circuit.traces_of(kept)
     traces = {trace: batches for trace, batches in checked.manifest.traces.items() if trace in wanted}
     engine.state.load(traces, verified=restored.deep)
     filled = [name.lower() for name in todo.difference.filled]
     result = engine.fill(filled, saved.transaction, datetime.now(UTC)) if filled else None
     carried = list(_carried(todo.difference, checked, storage.path, engine, program, outputs_of, then))
-    rows = {name: count for name, count in saved.rows.items() if name.lower() in kept}
+    rows = {todo.identities[n.lower()].name: count for n, count in saved.rows.items() if n.lower() in kept}
     gone = {table.lower() for table in todo.difference.tables.removed}
     lost = {
         c.name for t in parse_program(saved.program).tables if t.name.lower() in gone for c in t.connectors
@@ -104,6 +112,7 @@ def bootstrap(
             saved,
             program=program.text,
             relations=todo.identities,
+            connectors={n: m for n, m in connectors_of(program, saved).items() if n not in lost},
             circuit=sorted(engine.circuit.traces),
             rows={**rows, **(result.growth if result is not None else {})},
             positions={name: place for name, place in saved.positions.items() if name not in lost},
@@ -142,18 +151,30 @@ def _carried(
     outputs_of: Callable[[str], Sequence[str]],
     then: Callable[[], dict[str, Relation]],
 ) -> Iterator[Carried]:
-    """For each changed view that an output already has rows of: what became of these rows."""
+    """For each changed view that an output already has rows of: what became of these rows. A change before
+    this one, of which outputs were not told yet, is part of it."""
+    untold = {item.view.lower(): item.changes for item in checked.carried}
     for view in program.views:
         outputs = [name for name in outputs_of(view.name) if name in checked.saved.delivered]
-        if view.name not in difference.views.changed or not outputs:
+        relation = engine.relation(view.name)
+        layout = row_layout(relation.schema)
+        earlier = untold.get(view.name.lower())
+        if view.name not in difference.views.changed:
+            if earlier is not None and outputs:
+                yield Carried(view.name, earlier)
             continue
-        relation, before = engine.relation(view.name), then()[view.name.lower()]
+        if not outputs:
+            continue
+        before = then()[view.name.lower()]
         if [(f.name, f.dataType) for f in relation.schema] != [(f.name, f.dataType) for f in before.schema]:
             raise StorageError(
                 f"the view {view.name} has other columns than before, and its output {outputs[0]} has rows of"
                 " the old ones. Give the output another name and a new place, or change the view back."
             )
-        yield Carried(view.name, _came_and_went(checked, root, engine, relation).to_table())
+        rows = _came_and_went(checked, root, engine, relation)
+        if earlier is not None:
+            rows = concat(layout, [rows, Rows.from_table(layout, earlier)]).consolidated()
+        yield Carried(view.name, rows.to_table())
 
 
 def _came_and_went(checked: Checked, root: Path, engine: Engine, relation: Relation) -> Rows:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.checkpoint.model import Carried, Entry, Pending, Saved
 from penstock.controller.machine import Event, State
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
-from penstock.errors import StateError, StorageError
+from penstock.errors import DamagedError, StateError, StorageError
 from penstock.failpoints import failpoint
 
 _log = logging.getLogger("penstock")
@@ -68,7 +68,7 @@ class Checkpoints:
         machine = self._transactions.machine
         if self._transactions.storage.temporary:
             return "the storage directory is temporary"
-        if self._transactions.broken:
+        if self._transactions.broken is not None:
             return "the pipeline cannot go on; stop it and start it again"
         if machine.replaying:
             return "the pipeline is replaying its journal"
@@ -92,6 +92,8 @@ class Checkpoints:
             self.take()
         except StateError:
             wait = RETRY_SECONDS
+        except DamagedError:
+            raise
         except StorageError as error:
             _log.error("%s", error)
             wait = RETRY_SECONDS
@@ -110,6 +112,8 @@ class Checkpoints:
 
     def _take(self, name: str | None) -> Entry:
         t = self._transactions
+        if self.hindrance is None:
+            t.engine.state.verify_rest()  # an older checkpoint may have to be let go of for this one
         with self._between:
             hindrance = self.hindrance
             if hindrance is not None:
@@ -170,12 +174,14 @@ class Checkpoints:
     def _let_go(self) -> None:
         """Old checkpoints, and what only they need. If that is not possible, the checkpoint still stands."""
         t = self._transactions
+        if t.broken is not None:
+            return
         try:
             needed, gone = t.storage.checkpoints.retire(self.policy.retention)
             t.engine.state.keep(needed, gone)
-            line = t.storage.checkpoints.catalog.line
+            kept = t.storage.checkpoints.retained(self.policy.retention)
             with self._between:
-                t.storage.journal.trim(min(entry.record for entry in line[-self.policy.retention :]))
+                t.storage.journal.trim(min(entry.record for entry in kept))
         except StorageError as error:
             self.last_error = str(error)
             _log.error("%s", error)

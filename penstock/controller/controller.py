@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from penstock.checkpoint.store import Restored
 from penstock.controller.changes import Change, Changes, with_change_type
-from penstock.controller.checkpoints import Checkpoints, Policy
+from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
 from penstock.controller.outputs import OutputRunner
@@ -90,6 +90,12 @@ class Controller:
         finally:
             self.stop(drop=True)
 
+    def interrupt(self) -> None:
+        """Let a catching up end soon."""
+        self._stopping.set()
+        for output in self._outputs:
+            output.unbind()
+
     def recovered(self, timeout: float | None = None) -> bool:
         """Wait until the pipeline is running or paused; raises what kept it from either."""
         if not self._recovered.wait(timeout):
@@ -101,14 +107,14 @@ class Controller:
 
     @property
     def error(self) -> PenstockError | None:
-        """Why the pipeline is paused, or did not start."""
-        return self._transactions.error
+        """Why the pipeline is paused, or did not start, or cannot go on."""
+        return self._transactions.broken or self._transactions.error
 
     # -- what it is doing -----------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        if self._transactions.broken:
+        if self._transactions.broken is not None or self._did_not_start:
             return "Stopped"
         if self._transactions.machine.replaying:
             return "Replaying"
@@ -126,8 +132,8 @@ class Controller:
 
     def refuse_queries(self) -> None:
         """Views can be read between transactions, and not before the last one is there again."""
-        if self._transactions.broken and self.error is not None:
-            raise self.error
+        if self._transactions.broken is not None:
+            raise self._transactions.broken
         if self._transactions.machine.replaying:
             raise StateError(
                 f"the pipeline is replaying its journal ({self._replayer.progress}); ask again when it runs"
@@ -169,7 +175,7 @@ class Controller:
 
     def _is_stuck(self) -> bool:
         return (
-            self._transactions.broken
+            self._transactions.broken is not None
             or self._transactions.machine.state is State.FAILED
             or self._did_not_start
         )
@@ -285,7 +291,7 @@ class Controller:
         except BaseException as error:
             match error:
                 case DamagedError():
-                    self._transactions.error = self._damage(error)
+                    self._transactions.error = self._transactions.storage.checkpoints.damage(error)
                 case PenstockError():
                     self._transactions.error = error
                 case _:
@@ -340,29 +346,13 @@ class Controller:
         assert self.error is not None
         return self.error
 
-    def _damage(self, error: DamagedError) -> DamagedError:
-        """All that is wrong with the checkpoints, from one of which the state comes."""
-        if self._transactions.storage.temporary:
-            return error
-        faults = self._transactions.storage.checkpoints.suspect() or list(error.faults)
-        listed = "\n".join(f"  {fault}" for fault in faults)
-        return DamagedError(
-            "the pipeline cannot go on, for files of its checkpoint are missing or damaged:\n"
-            f"{listed}\nNothing was changed or deleted. Restore these files from a copy, or stop the pipeline"
-            " and start it again: if an older checkpoint is whole it goes on from there, with nothing lost.",
-            faults,
-        )
-
     def _break(self, error: Exception) -> None:
         """What is on disk and what is in memory may differ now: take nothing more, and save nothing."""
-        broken: PenstockError
+        broken: PenstockError = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
+        self._transactions.broken = broken  # before anything else: no checkpoint is taken of it
         if isinstance(error, DamagedError):
-            broken = self._damage(error)
-        else:
-            broken = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
+            broken = self._transactions.broken = self._transactions.storage.checkpoints.damage(error)
         broken.__cause__ = error
-        self._transactions.error = broken
-        self._transactions.broken = True
         _log.error("%s", broken, exc_info=not isinstance(error, PenstockError))
         self._queue.close(drop=True)
 
@@ -382,12 +372,12 @@ class Controller:
     # -- background -----------------------------------------------------------------------------
 
     def _tidy(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and self._transactions.broken is None:
             self._untidy.wait(self.checkpoints.seconds_left)
             self._untidy.clear()
             try:
                 more = True
-                while more and not self._stopping.is_set() and not self._transactions.broken:
+                while more and not self._stopping.is_set() and self._transactions.broken is None:
                     self.checkpoints.take_if_due()
                     more = self.engine.tidy()
             except DamagedError as error:
@@ -396,6 +386,7 @@ class Controller:
             except Exception:
                 if not self._stopping.is_set():
                     _log.exception("tidying up failed; it will be tried again")
+                    self._stopping.wait(RETRY_SECONDS)
 
     # -- end ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors import NOTHING, Output
 from penstock.controller.retry import pauses
-from penstock.errors import ConnectorError, PenstockError, UnreachableError
+from penstock.errors import ConnectorError, PenstockError, StorageError, UnreachableError
 from penstock.failpoints import failpoint
 
 _log = logging.getLogger("penstock")
@@ -44,6 +44,8 @@ class OutputRunner:
     """The last transaction that it has."""
     least: int = NOTHING
     """The transaction up to which it must have everything, for the journal begins after it."""
+    most: int | None = None
+    """The transaction that the journal ended with at the start: it cannot have more."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
     carries: bool = False
@@ -88,6 +90,15 @@ class OutputRunner:
             f" {self.least} are no longer in the journal: it was left out for a while, emptied or restored"
             " from a copy. Empty it to have it begin with the rows of its view at the next start, or give it"
             " another name."
+        )
+
+    def ahead(self) -> StorageError:
+        """Why it cannot go on with what it has."""
+        return StorageError(
+            f"the output {self.name} has transaction {self.delivered}, and the journal ends with transaction"
+            f" {self.most}: the pipeline went back to an earlier checkpoint, or a part of the journal is"
+            " missing. Empty the output to have it begin with the rows of its view, or restore the storage"
+            " directory from a copy that has everything."
         )
 
     def put(self, transaction: int, changes: pa.Table) -> None:
@@ -158,6 +169,8 @@ class OutputRunner:
                     self._open()
                     if self.delivered < self.least:
                         raise self.gap()
+                    if self.most is not None and self.delivered > self.most:
+                        raise self.ahead()
                 if transaction > self.delivered:
                     failpoint("output.before")
                     self.output.write(transaction, changes)

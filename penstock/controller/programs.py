@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.model import Saved
 from penstock.errors import StorageError
-from penstock.sql import Program
+from penstock.sql import Program, Table, View
 
 
-def refuse_changed_connectors(path: Path, then: Program, now: Program) -> None:
+def connectors_of(program: Program, before: Saved | None = None) -> dict[str, Any]:
+    """What each connector is: whose it is, and what it reads or writes.
+
+    One that was left out is remembered as long as its position or what it was given is.
+    """
+    relations: tuple[Table | View, ...] = (*program.tables, *program.views)
+    now = {
+        c.name: {"relation": relation.name.lower(), **{k: c.config.get(k) for k in ("transport", "format")}}
+        for relation in relations
+        for c in relation.connectors
+    }
+    if before is None:
+        return now
+    known = {*before.positions, *before.delivered}
+    return {**{name: mark for name, mark in before.connectors.items() if name in known}, **now}
+
+
+def refuse_changed_connectors(path: Path, saved: Saved, program: Program) -> None:
     """Connectors may come and go, and none may become another under the same name."""
-    for name, connector in now.connectors.items():
-        before = then.connectors.get(name)
+    for name, mark in connectors_of(program).items():
+        before: Mapping[str, Any] | None = saved.connectors.get(name)
         if before is None:
             continue
-        for place, was, is_ in _differences("", before.config, connector.config):
-            if place.split(".")[0] in ("transport", "format"):
-                raise StorageError(
-                    f"the connector {name} is not the one that filled {path}: its {place} was"
-                    f" {was!r} and is {is_!r}. Change it back, give the new connector a name of its own,"
-                    " or start with an empty directory."
-                )
+        for place, was, is_ in _differences("", before, mark):
+            raise StorageError(
+                f"the connector {name} is not the one that filled {path}: its {place} was"
+                f" {was!r} and is {is_!r}. Change it back, give the new connector a name of its own,"
+                " or start with an empty directory."
+            )
 
 
 def _differences(place: str, was: Any, is_: Any) -> Iterator[tuple[str, Any, Any]]:

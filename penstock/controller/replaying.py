@@ -172,7 +172,10 @@ class Replayer:
             self._t.record(result, None)
             self.progress.transactions_done += len(stage.transactions)
             self.progress.rows_done += sum(transaction.rows for transaction in stage.transactions)
-            self._t.deliver(result)
+            if len(stage.transactions) == 1:
+                self._t.deliver(result)
+            else:
+                self._t.pass_over(last)  # every output has each of them
             self._t.machine = replace(self._t.machine, last=last)
         failpoint("replay.transaction")
 
@@ -250,13 +253,9 @@ class Replayer:
     def _check_outputs(self, made: Plan) -> None:
         end = made.machine.last if made.machine.state is State.READY else made.machine.number
         for output in self._t.outputs:
+            output.most = end
             if output.delivered > end:
-                raise StorageError(
-                    f"the output {output.name} has transaction {output.delivered}, and the journal ends with"
-                    f" transaction {end}: the pipeline went back to an earlier checkpoint, or a part of the"
-                    " journal is missing. Empty the output to have it begin with the rows of its view, or"
-                    " restore the storage directory from a copy that has everything."
-                )
+                raise output.ahead()
 
     def _seek_inputs(self, made: Plan, last: Recorded | None) -> None:
         positions = {**made.positions, **(positions_of(last.steps) if last is not None else {})}

@@ -81,6 +81,7 @@ class Storage:
         return restored
 
     def close(self) -> None:
+        self.checkpoints.close()
         self.journal.close()
         self._lock.close()
         if self.temporary:

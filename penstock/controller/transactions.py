@@ -66,8 +66,8 @@ class Transactions:
         self.opened: Recorded | None = None
         self.error: PenstockError | None = None
         """Why the transaction under way does not get on."""
-        self.broken = False
-        """Whether what is on disk and what is in memory may differ."""
+        self.broken: PenstockError | None = None
+        """Why nothing more can be done: what is on disk and what is in memory may differ."""
         self.readers: dict[str, WeakSet[Changes]] = {}
         self.carried: dict[str, Rows] = {}
         """What outputs of a view get with the next transaction beside its change; see Carried."""
@@ -208,6 +208,11 @@ class Transactions:
                 output.put(number, more if output.carries else data)
             for reader in readers:
                 reader.deliver(Change(number, data))
+        self.carried = {}
+        self.machine = self.machine.output(number)
+
+    def pass_over(self, number: int) -> None:
+        """Nobody lacks the changes up to a transaction."""
         self.carried = {}
         self.machine = self.machine.output(number)
 

@@ -29,7 +29,7 @@ from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import Moment, row_layout
 from penstock.sql import Program
-from penstock.storage.files import Content
+from penstock.storage.files import Content, remove_garbage
 from penstock.trace.batch import Batch
 from penstock.trace.rows import Rows, concat
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
@@ -378,7 +378,12 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     context = spark.sparkContext
     facts = {"directory": str(state.directory), "run": state.run, "unverified": state.unverified()}
     context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts))
-    frame.collect()
+    try:
+        frame.collect()
+    except BaseException:
+        for merge_, name in named:
+            remove_garbage(state.path(merge_.trace, name))
+        raise
     failpoint("merge.written")
     state.verified((key[1], key[2]) for key in report.value if key[0] == "verified")
     for merge_, name in named:

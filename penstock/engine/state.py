@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.storage.files import Content, remove_garbage
 from penstock.trace import merge
+from penstock.trace.batch import refuse_damaged
 from penstock.trace.task import batch_name
 
 Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
@@ -87,6 +88,16 @@ class State:
             for (trace, name), content in self._unverified.items():
                 found.setdefault(trace, {})[name] = content.bytes, content.checksum
             return found
+
+    def verify_rest(self) -> None:
+        """Look at what nobody has looked at since it was restored; `DamagedError` if it is damaged."""
+        with self._lock:
+            rest = dict(self._unverified)
+        for (trace, name), content in rest.items():
+            with self.reading() as batches:
+                if name in batches.get(trace, {}):
+                    refuse_damaged(self.path(trace, name), content)
+            self.verified([(trace, name)])
 
     def verified(self, batches: Iterable[tuple[str, str]]) -> None:
         """These batches contain what they must."""

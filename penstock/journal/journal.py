@@ -74,7 +74,8 @@ class Journal:
 
     def create(self, first: int = 0) -> None:
         """Begin a journal with record `first` where there is none, or one without records."""
-        make_directory(self._directory)
+        with _explained(self._directory):
+            make_directory(self._directory)
         found = [path for path in self._directory.glob("*.log") if path.stat().st_size > HEADER_SIZE]
         if found:
             raise StorageError(
