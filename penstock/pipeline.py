@@ -167,7 +167,7 @@ class Pipeline:
         storage.checkpoints.sweep()
         return restored
 
-    def _rewritten(self, storage: Storage, restored: Restored) -> Restored | None:
+    def _rewritten(self, storage: Storage, restored: Restored) -> Restored:
         """The checkpoint with the text that runs now, so that the next start compares connectors with it."""
         checked = restored.checked
         saved = replace(
@@ -176,11 +176,11 @@ class Pipeline:
             connectors=connectors_of(self.program, checked.saved),
         )
         storage.checkpoints.commit(saved, checked.manifest.traces, checked.changes)
-        return storage.read()
+        return self._read_again(storage, restored)
 
     def _bootstrapped(
         self, todo: bootstrap.Bootstrap, storage: Storage, restored: Restored, engine: Engine
-    ) -> Restored | None:
+    ) -> Restored:
         """The checkpoint of another program, made one of this program."""
         self._bootstrapping = engine
         try:
@@ -190,9 +190,7 @@ class Pipeline:
                 moment = Durations(0, time.monotonic())
                 self._catching_up = self._controlled(storage, restored, before, then, moment)
                 self._catching_up.catch_up()
-                found = storage.read()
-                assert found is not None, "a checkpoint was just taken"
-                restored = found
+                restored = self._read_again(storage, restored)
             bootstrap.bootstrap(
                 todo, storage, restored, engine, self.program, self._outputs_of, lambda: _relations(then)
             )
@@ -200,7 +198,14 @@ class Pipeline:
             raise storage.checkpoints.damage(error) from error
         finally:
             self._bootstrapping = self._catching_up = None
-        return storage.read()
+        return self._read_again(storage, restored)
+
+    @staticmethod
+    def _read_again(storage: Storage, before: Restored) -> Restored:
+        """The checkpoint that was just taken."""
+        found = storage.read(deep=before.deep)
+        assert found is not None, "a checkpoint was just taken"
+        return replace(found, passed_over=before.passed_over)
 
     def _outputs_of(self, view: str) -> list[str]:
         declared = [c.name for v in self.program.views if v.name == view for c in v.connectors]

@@ -109,7 +109,7 @@ class Entry:
     at: datetime
     transaction: int
     record: int
-    rows: int  # of all tables
+    rows: int  # of all tables and views
     bytes: int  # of all its files, also of those that it shares with others
     program: str  # what it computes, as a mark
     manifest: Content

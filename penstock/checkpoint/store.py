@@ -455,6 +455,7 @@ def rebuild(root: Path, *, without_damaged: bool) -> Catalog:
     One that is damaged is an error, or with `without_damaged` it is given a name under which clean-up leaves
     it alone; batches that only it needs are lost then.
     """
+    _refuse_whole(root / CATALOG_FILE)
     found: list[tuple[Manifest, Entry]] = []
     damaged: list[tuple[Path, str]] = []
     for directory in sorted(_listed(root / "checkpoints")):
@@ -483,6 +484,16 @@ def rebuild(root: Path, *, without_damaged: bool) -> Catalog:
     with _explained():
         CATALOG.write(root / CATALOG_FILE, catalog)
     return catalog
+
+
+def _refuse_whole(path: Path) -> None:
+    """A catalog that can be read, or that a newer Penstock can read, is not made again."""
+    try:
+        catalog = CATALOG.read(path)
+    except DamagedError:
+        return
+    if catalog.checkpoints:
+        raise StateError(f"{path} is whole, so there is nothing to repair")
 
 
 def _entry(manifest: Manifest, content: Content) -> Entry:

@@ -125,7 +125,7 @@ def journal_show(
     storage: StoragePath,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
 ) -> None:
-    """Show every record since the last checkpoint."""
+    """Show every record that is kept: those since the oldest checkpoint that a start may go on from."""
     with errors_shown(storage, ""):
         entries = journal_entries(storage)
         if as_lines:

@@ -83,7 +83,7 @@ def verify(
         chosen = [
             item.entry
             for item in stored.list_checkpoints(storage)
-            if reference is None or reference in (item.entry.id, item.entry.name)
+            if reference is None or item.entry.name == reference or item.entry.id.startswith(reference)
         ]
         with _progress(sum(entry.bytes for entry in chosen)) as report:
             found = list(stored.verify_checkpoints(storage, reference, report))

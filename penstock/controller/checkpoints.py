@@ -189,13 +189,11 @@ class Checkpoints:
         failpoint("checkpoint.trimmed")
 
     def stats(self) -> dict[str, Any]:
-        newest = (
-            None if self._transactions.storage.temporary else self._transactions.storage.checkpoints.newest
-        )
+        newest = self._transactions.storage.checkpoints.retained(1)[-1]
         return {
             "transaction": self.saved.transaction,
-            "id": None if newest is None else newest.id,
-            "at": None if newest is None else newest.at.isoformat(),
+            "id": newest.id,
+            "at": newest.at.isoformat(),
             "waits_for": self.hindrance,
             "last_error": self.last_error,
         }
