@@ -68,7 +68,8 @@ class Running:
             name for name, found in new.items() if name in old and found.fingerprint == old[name].fingerprint
         )
         sizes = self.engine.state.sizes()
-        after.engine.state.load({trace: batches for trace, batches in sizes.items() if trace in kept})
+        found = {trace: batches for trace, batches in sizes.items() if trace in kept}
+        after.engine.state.load(found, verified=False)
         return after, difference(old, new)
 
     def fill(self, found: Difference) -> Result:
