@@ -140,7 +140,7 @@ def _spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "_PARTITION_ROWS", 16)
 
 
-@pytest.mark.parametrize("form", ["narrow", "wide"])
+@pytest.mark.parametrize("form", ["narrow", pytest.param("wide", marks=pytest.mark.slow)])
 def test_views_of_every_kind(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Running.started(_program(OLD), tmp_path / "batches")
     _load(before)
@@ -260,7 +260,7 @@ def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 SCHEMA = load_schema()
-EVERY = int(os.environ.get("PENSTOCK_FILL_EVERY", "3"))  # 1: all cases, which takes long
+EVERY = int(os.environ.get("PENSTOCK_FILL_EVERY", "6"))  # 1: all cases, which takes long
 CASES = load_cases()[::EVERY]
 CHUNK = 24
 
