@@ -140,7 +140,8 @@ def _spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "_PARTITION_ROWS", 16)
 
 
-@pytest.mark.parametrize("form", ["narrow", pytest.param("wide", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["narrow", "wide"])
 def test_views_of_every_kind(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Running.started(_program(OLD), tmp_path / "batches")
     _load(before)
