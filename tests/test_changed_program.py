@@ -114,6 +114,16 @@ def net(path: Path) -> tuple[Counter[str], list[int]]:
     return found, numbers
 
 
+def has_just(path: Path, expected: list[dict[str, Any]]) -> None:
+    """A file of changes adds up to these rows, in the order of transactions and with nothing twice."""
+    found, numbers = net(path)
+    assert numbers == sorted(numbers)
+    assert set(found.values()) <= {0, 1}, "nothing was written twice"
+    assert sorted(k for k, n in found.items() if n) == sorted(
+        json.dumps({**row, "_weight": 1}, sort_keys=True) for row in expected
+    )
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_an_output_of_a_changed_view_gets_what_became_of_its_rows(
     opened: Open, tmp_path: Path, killed: bool
@@ -130,13 +140,7 @@ def test_an_output_of_a_changed_view_gets_what_became_of_its_rows(
     second.kill()
     second = opened(TABLES + view.replace("n > 50", "n > 90 OR n < 5"))
     second.flush()
-    found, numbers = net(out)
-    assert numbers == sorted(numbers)
-    assert set(found.values()) <= {0, 1}, "nothing was written twice"
-    expected = rows(second, "SELECT id, n FROM t WHERE n > 90 OR n < 5")
-    assert sorted(k for k, n in found.items() if n) == sorted(
-        json.dumps({**row, "_weight": 1}, sort_keys=True) for row in expected
-    )
+    has_just(out, rows(second, "SELECT id, n FROM t WHERE n > 90 OR n < 5"))
 
 
 def test_another_spelling_of_a_name_changes_nothing(opened: Open) -> None:
@@ -165,13 +169,7 @@ def test_an_output_that_was_not_told_of_one_change_is_told_of_both(opened: Open,
         opened(TABLES + view.replace("n > 95", "n < 5") + other)  # it is refused after the views were filled
     second = opened(TABLES + view)  # and so is taken back
     second.flush()
-    found, numbers = net(out)
-    assert numbers == sorted(numbers)
-    assert set(found.values()) <= {0, 1}, "nothing was written twice"
-    expected = rows(second, "SELECT id, n FROM t WHERE n > 95")
-    assert sorted(k for k, n in found.items() if n) == sorted(
-        json.dumps({**row, "_weight": 1}, sort_keys=True) for row in expected
-    )
+    has_just(out, rows(second, "SELECT id, n FROM t WHERE n > 95"))
 
 
 def test_other_columns_for_an_output_are_refused(opened: Open, tmp_path: Path) -> None:

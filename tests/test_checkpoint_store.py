@@ -778,8 +778,11 @@ def test_damage_may_be_found_while_checkpoints_are_taken_and_let_go(store: Check
         for number in range(3, 60):
             commit(store, number)
             store.retire(2)
-            assert {1, number} <= set(transactions(store.catalog))
-            assert len(store.catalog.checkpoints) <= 3
+            kept = transactions(store.catalog)
+            if number == 3:  # the first one stands in for the damaged one, if that was found by now
+                assert kept in ([1, 3], [0, 1, 3])
+            else:
+                assert kept == [1, number - 1, number]
     finally:
         ended.set()
         reader.join()

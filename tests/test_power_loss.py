@@ -220,8 +220,28 @@ def test_damage_is_named_when_the_checkpoint_that_the_pipeline_came_from_is_long
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     newest = life.pipeline.stats()["checkpoint"]["id"]
-    with pytest.raises(DamagedError, match=damaged.name):
+    with pytest.raises(DamagedError) as raised:
         life.pipeline.verify_checkpoint(newest)
+    assert len([fault for fault in raised.value.faults if str(damaged) in fault]) == 1
     life.pipeline.kill()
     with pytest.raises(DamagedError, match=damaged.name):
         opened(tmp_path / "storage")
+
+
+def test_damage_that_nobody_has_met_is_found_before_the_next_checkpoint(opened: Open, tmp_path: Path) -> None:
+    life = Life(opened(tmp_path / "storage"))
+    life.transact()
+    life.pipeline.stop()
+    damaged = next((tmp_path / "storage" / "batches" / "table-t").glob("*.arrow"))
+    life = Life(opened(tmp_path / "storage"))
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    listed = [entry["id"] for entry in life.pipeline.checkpoints()]
+    with pytest.raises(DamagedError) as raised:
+        life.pipeline.checkpoint()
+    assert len([fault for fault in raised.value.faults if str(damaged) in fault]) == 1
+    assert life.pipeline.state == "Stopped"
+    assert [entry["id"] for entry in life.pipeline.checkpoints()] == listed, "none was taken of it"
+    with pytest.raises(DamagedError, match=damaged.name):
+        life.pipeline.query("SELECT * FROM t")
