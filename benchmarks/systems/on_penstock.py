@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 
 import penstock
@@ -16,7 +14,6 @@ CREATE TABLE customers (c_id BIGINT PRIMARY KEY, region STRING) %(customers)s;
 CREATE TABLE orders (o_id BIGINT PRIMARY KEY, c_id BIGINT, status STRING, amount DECIMAL(12, 2)) %(orders)s;
 CREATE MATERIALIZED VIEW by_region AS {QUERY};
 """
-POLL_SECONDS = 0.1
 
 
 class Inserted:
@@ -62,35 +59,25 @@ class Inserted:
 
 
 class FromFiles(Inserted):
-    """The `System` whose tables follow directories, into which the Parquet files are put."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self.customers, self.orders = run.place("customers"), run.place("orders")
+    """The `System` whose tables have the Parquet files for input, taken in as one transaction."""
 
     def program(self) -> str:
-        return PROGRAM % {"customers": followed(self.customers), "orders": followed(self.orders)}
+        workload = self.run.workload
+        return PROGRAM % {"customers": read(workload.customers), "orders": read(workload.orders)}
 
     def load(self) -> None:
-        for target, source in {
-            self.customers: self.run.workload.customers,
-            self.orders: self.run.workload.orders,
-        }.items():
-            for part in source.iterdir():
-                os.link(part, target / part.name)
-        while self._counted() < self.run.workload.shape.orders:
-            time.sleep(POLL_SECONDS)
-
-    def _counted(self) -> int:
-        """The orders that are in the view; every order has a customer."""
-        table = self.pipeline.query("SELECT coalesce(sum(orders), 0) AS counted FROM by_region")
-        return int(table["counted"][0].as_py())
+        self.pipeline.start_transaction()
+        for connector in self.pipeline.stats()["inputs"]:
+            self.pipeline.resume_connector(connector)
+        self.pipeline.wait()
+        self.pipeline.commit_transaction()
 
 
-def followed(directory: Path) -> str:
-    """The properties of a table that takes in every Parquet file of a directory."""
+def read(directory: Path) -> str:
+    """The properties of a table whose rows are the Parquet files of a directory, once they are asked for."""
     connector = {
-        "transport": {"name": "file_input", "config": {"path": str(directory), "follow": True}},
+        "transport": {"name": "file_input", "config": {"path": str(directory)}},
         "format": {"name": "parquet"},
+        "paused": True,
     }
     return f"WITH ('connectors' = '{json.dumps([connector])}')"
