@@ -35,6 +35,8 @@ FAILPOINTS: Mapping[str, str] = {
     "cleanup.catalogued": "old checkpoints are not in the catalog any more, and their files are still there",
     "cleanup.removed": "the directories of old checkpoints are gone, and their batches are still there",
     "checkpoint.trimmed": "the journal before the oldest kept checkpoint is gone",
+    "bootstrap.caught-up": "a checkpoint has what the old program committed, and nothing of the new one",
+    "bootstrap.filled": "the views of a changed program are filled, and no checkpoint has them",
     "replay.transaction": "a recorded transaction was run again",
     "replay.ended": "all recorded transactions were run again, and the pipeline is not yet running",
 }

@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,42 +14,29 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.checkpoint.model import Saved
-from penstock.checkpoint.store import Restored
-from penstock.connectors import CallbackOutput, create_input, create_output, parse_pushed, to_arrow
-from penstock.controller import bootstrap
+from penstock.connectors import CallbackOutput, parse_pushed, to_arrow
 from penstock.controller.changes import Changes
 from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
-from penstock.controller.inputs import InputRunner, InputSettings
-from penstock.controller.outputs import OutputRunner
-from penstock.controller.programs import connectors_of, refuse_changed_connectors
-from penstock.controller.replaying import Durations
+from penstock.controller.opening import LIMITS, Opening
 from penstock.controller.settings import fault_tolerance
 from penstock.controller.storage import Storage
 from penstock.controller.stored import go_back, listed, repair
-from penstock.controller.work import Arrival, Ask, Limits, WorkQueue
-from penstock.engine.difference import Difference, difference
+from penstock.controller.work import Arrival, Ask
 from penstock.engine.engine import Engine
-from penstock.engine.fingerprints import Identity, identities
-from penstock.engine.relations import Relation, ViewRelation, analyse
-from penstock.engine.session import application, circuit_session
+from penstock.engine.programs import explain_view
+from penstock.engine.relations import ViewRelation
 from penstock.errors import (
     DamagedError,
     EvaluationError,
-    PenstockError,
     ProgramError,
     StateError,
 )
-from penstock.plan.catalyst import Catalyst
-from penstock.plan.explain import FORMATS, explain_whole
-from penstock.plan.explain import explain as explain_node
 from penstock.sql import Program, Table, parse_insert, parse_program
 
 _log = logging.getLogger("penstock")
 
-_LIMITS = tuple(field.name for field in fields(Limits))
-_CONFIG = {"workers": int, "spark": dict, "fault_tolerance": dict, **dict.fromkeys(_LIMITS, int)}
+_CONFIG = {"workers": int, "spark": dict, "fault_tolerance": dict, **dict.fromkeys(LIMITS, int)}
 _MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs")
 
 
@@ -82,8 +66,7 @@ class Pipeline:
         self._controller: Controller | None = None
         self._local = threading.local()
         self._stopping = False
-        self._bootstrapping: Engine | None = None
-        self._catching_up: Controller | None = None
+        self._opening: Opening | None = None
         self._error: str | None = None
         """Why the last start failed."""
         self._callbacks: list[tuple[str, CallbackOutput]] = []
@@ -99,14 +82,16 @@ class Pipeline:
             raise StateError(f"the pipeline {self.name} is already running")
         self._error = None
         storage = Storage(self._storage_path)
+        self._opening = Opening(self.name, self.program, self._config, self._policy, self._callbacks)
         try:
-            controller = self._open(storage)
+            controller = self._opening.open(storage)
+            self._storage, self._controller = storage, controller
         except BaseException as error:
             self._error = str(error)
             storage.close()
             raise
-        self._storage = storage
-        self._controller = controller
+        finally:
+            self._opening = None
         controller.start()
         if wait:
             self._recovered(None)
@@ -126,122 +111,9 @@ class Pipeline:
             self._error = str(error)
             raise
 
-    def _open(self, storage: Storage) -> Controller:
-        workers = self._config.get("workers", os.cpu_count() or 2)
-        restored = self._restored(storage)
-        began = time.monotonic()
-        spark = application(workers, self._config.get("spark", {}))
-        durations = Durations(time.monotonic() - began, time.monotonic())
-        engine = Engine(self.program, spark, storage.batches, workers)
-        if restored is None:
-            storage.begin(self.name, uuid.uuid4().hex, self._nothing(engine))
-            restored = storage.read()
-        elif (todo := bootstrap.needed(restored.checked.saved, engine)) is not None:
-            restored = self._bootstrapped(todo, storage, restored, engine)
-        elif restored.checked.saved.program != self.program.text:
-            restored = self._rewritten(storage, restored)
-        assert restored is not None, "a storage directory that was begun has a checkpoint"
-        return self._controlled(storage, restored, engine, self.program, durations)
-
-    def _nothing(self, engine: Engine) -> Saved:
-        """The state before the first transaction."""
-        configuration = {key: value for key, value in self._config.items() if key != "spark"}
-        return Saved(
-            self.program.text,
-            relations=identities(engine.relations),
-            connectors=connectors_of(self.program),
-            configuration=configuration,
-        )
-
-    def _restored(self, storage: Storage) -> Restored | None:
-        """The checkpoint to go on from."""
-        restored = storage.load(self.name, deep=self._policy.eager)
-        if restored is None:
-            return None
-        checked = restored.checked
-        refuse_changed_connectors(storage.path, checked.saved, self.program)
-        for fault in restored.passed_over:
-            _log.error("%s", fault)
-        if restored.passed_over:
-            _log.error("the pipeline goes on from an older checkpoint, %s, with nothing lost", checked.entry)
-        storage.checkpoints.sweep()
-        return restored
-
-    def _rewritten(self, storage: Storage, restored: Restored) -> Restored:
-        """The checkpoint with the text that runs now, so that the next start compares connectors with it."""
-        checked = restored.checked
-        saved = replace(
-            checked.saved,
-            program=self.program.text,
-            connectors=connectors_of(self.program, checked.saved),
-        )
-        storage.checkpoints.commit(saved, checked.manifest.traces, checked.changes)
-        return self._read_again(storage, restored)
-
-    def _bootstrapped(
-        self, todo: bootstrap.Bootstrap, storage: Storage, restored: Restored, engine: Engine
-    ) -> Restored:
-        """The checkpoint of another program, made one of this program."""
-        self._bootstrapping = engine
-        try:
-            then = parse_program(restored.checked.saved.program)
-            if bootstrap.must_catch_up(bootstrap.recorded(storage, restored.checked.saved)):
-                before = Engine(then, engine.spark, storage.batches, engine.workers)
-                moment = Durations(0, time.monotonic())
-                self._catching_up = self._controlled(storage, restored, before, then, moment)
-                self._catching_up.catch_up()
-                restored = self._read_again(storage, restored)
-            bootstrap.bootstrap(
-                todo, storage, restored, engine, self.program, self._outputs_of, lambda: _relations(then)
-            )
-        except DamagedError as error:
-            raise storage.checkpoints.damage(error) from error
-        finally:
-            self._bootstrapping = self._catching_up = None
-        return self._read_again(storage, restored)
-
-    @staticmethod
-    def _read_again(storage: Storage, before: Restored) -> Restored:
-        """The checkpoint that was just taken."""
-        found = storage.read(deep=before.deep)
-        assert found is not None, "a checkpoint was just taken"
-        return replace(found, passed_over=before.passed_over)
-
-    def _outputs_of(self, view: str) -> list[str]:
-        declared = [c.name for v in self.program.views if v.name == view for c in v.connectors]
-        return declared + [output.name for name, output in self._callbacks if name == view]
-
-    def _controlled(
-        self, storage: Storage, restored: Restored, engine: Engine, program: Program, durations: Durations
-    ) -> Controller:
-        queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in _LIMITS}))
-        owner = storage.checkpoints.catalog.owner
-
-        def failed(error: PenstockError) -> None:
-            controller.failed(error)
-
-        inputs = [
-            InputRunner(t.name, create_input(c, t), InputSettings.of(c), queue, failed)
-            for t in program.tables
-            for c in t.connectors
-        ]
-        for runner in inputs:
-            runner.others = inputs
-        outputs = [
-            OutputRunner(v.name, create_output(c, v), owner, engine.relation(v.name).arrow, failed)
-            for v in program.views
-            for c in v.connectors
-        ]
-        outputs += [
-            OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
-            for view, output in self._callbacks
-            if view.lower() in engine.relations
-        ]
-        controller = Controller(engine, storage, restored, queue, inputs, outputs, durations, self._policy)
-        return controller
-
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
+        self._interrupt()
         controller, storage = self._controller, self._storage
         if controller is None or storage is None:
             return
@@ -259,14 +131,18 @@ class Pipeline:
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would: nothing is finished, nothing is saved."""
-        if (catching_up := self._catching_up) is not None:
-            catching_up.interrupt()
+        self._interrupt()
         controller, storage = self._controller, self._storage
         if controller is None or storage is None:
             return
         self._controller = self._storage = None
         controller.stop(drop=True)
         storage.close()
+
+    def _interrupt(self) -> None:
+        """If another thread is starting the pipeline, let that fail soon."""
+        if (opening := self._opening) is not None:
+            opening.interrupt()
 
     def __enter__(self) -> Self:
         self.start()
@@ -279,8 +155,12 @@ class Pipeline:
     def state(self) -> str:
         """Stopped, Bootstrapping, Replaying, Running, Paused or Stopping."""
         if self._controller is None:
-            return "Stopped" if self._bootstrapping is None else "Bootstrapping"
+            return "Stopped" if self._filling is None else "Bootstrapping"
         return "Stopping" if self._stopping else self._controller.state
+
+    @property
+    def _filling(self) -> Engine | None:
+        return None if self._opening is None else self._opening.bootstrapping
 
     def pause(self) -> None:
         """Take nothing more from input connectors. Rows sent to `insert` and `delete` go on."""
@@ -506,12 +386,12 @@ class Pipeline:
 
     def explain(self, view: str, format: str = "text") -> str:
         """The strategy of each operator of a view, and why; `format` is text, json or mermaid."""
-        return _explained(self._running().engine.relations, view, format)
+        return explain_view(self._running().engine.relations, view, format)
 
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and the size of each trace."""
         if self._controller is None:
-            filling = self._bootstrapping
+            filling = self._filling
             if filling is None:
                 return {"state": self.state, "error": self._error}
             done, tasks = filling.tasks()
@@ -563,19 +443,6 @@ def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config)
 
 
-def _analysed(sql: str) -> dict[str, Relation]:
-    program = parse_program(sql)
-    for table in program.tables:
-        for connector in table.connectors:
-            create_input(connector, table).close()
-    return _relations(program)
-
-
-def _relations(program: Program) -> dict[str, Relation]:
-    spark = application(1, {})
-    return analyse(program, Catalyst(circuit_session(spark, 1)))
-
-
 def restore_checkpoint(storage: str | os.PathLike[str], reference: str) -> int:
     """Go back to a checkpoint, by id or name, of a pipeline that is stopped: the next start goes on from it.
 
@@ -587,42 +454,3 @@ def restore_checkpoint(storage: str | os.PathLike[str], reference: str) -> int:
 def repair_catalog(storage: str | os.PathLike[str], *, without_damaged: bool = False) -> int:
     """Make a catalog that is missing or damaged again from the checkpoints; returns how many it has."""
     return len(repair(Path(storage), without_damaged=without_damaged).checkpoints)
-
-
-def check(sql: str) -> None:
-    """Raise ProgramError if the program is wrong."""
-    _analysed(sql)
-
-
-def explain(sql: str, view: str | None = None, format: str = "text") -> str:
-    """How the views of a program (or one of them) would be kept up to date."""
-    relations = _analysed(sql)
-    if view is not None:
-        return _explained(relations, view, format)
-    views = [r.name for r in relations.values() if isinstance(r, ViewRelation)]
-    texts = [_explained(relations, name, format) for name in views]
-    return f"[{', '.join(texts)}]" if format == "json" else "\n\n".join(texts)
-
-
-def diff(old_sql: str, new_sql: str) -> Difference:
-    """What becomes of each table and view when a new program takes the place of an old one."""
-    return difference(identified(old_sql), identified(new_sql))
-
-
-def identified(sql: str) -> dict[str, Identity]:
-    """What the tables and views of a program are, to be compared with those of another one."""
-    return identities(_relations(parse_program(sql)))
-
-
-def _explained(relations: Mapping[str, Relation], view: str, format: str) -> str:
-    relation = relations.get(view.lower())
-    if not isinstance(relation, ViewRelation):
-        known = ", ".join(r.name for r in relations.values() if isinstance(r, ViewRelation))
-        raise StateError(f"there is no view {view}; the views are: {known}")
-    if format not in FORMATS:
-        raise StateError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
-    if relation.node is None:
-        operators = list(explain_whole(relation.reason or "", relation.reads))
-    else:
-        operators = list(explain_node(relation.node))
-    return FORMATS[format](relation.name, operators)

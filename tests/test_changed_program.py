@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.errors import EvaluationError, StateError, StorageError
+from penstock.errors import EvaluationError, PenstockError, StateError, StorageError
 
 TABLES = """
 CREATE TABLE t (id INT PRIMARY KEY, g INT, n BIGINT);
@@ -200,6 +210,31 @@ def test_a_view_that_cannot_be_filled_leaves_everything_as_it_was(opened: Open) 
     assert rows(opened(TABLES + SUMS), "SELECT * FROM sums ORDER BY g") == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "place", ["bootstrap.caught-up", "bootstrap.filled", "checkpoint.batches", "checkpoint.manifest"]
+)
+def test_a_kill_while_going_over_changes_nothing(opened: Open, tmp_path: Path, place: str) -> None:
+    out = tmp_path / "out.jsonl"
+    view = f"CREATE VIEW v {output(out)} AS SELECT id, n FROM t WHERE n > 50;"
+    first = opened(TABLES + view)
+    fill(first)
+    if place != "bootstrap.caught-up":
+        first.stop()
+    first.kill()
+    changed = TABLES + SUMS + view.replace("n > 50", "n > 90 OR n < 5")
+    start = (
+        f"import penstock; penstock.Pipeline('p', {changed!r}, storage={str(tmp_path / 'storage')!r}).start()"
+    )
+    environment = {**os.environ, "PENSTOCK_FAILPOINT": place}
+    killed = subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    second = opened(changed)
+    second.flush()
+    compare(second)
+    has_just(out, rows(second, "SELECT id, n FROM t WHERE n > 90 OR n < 5"))
+
+
 def test_an_open_transaction_keeps_its_program(opened: Open) -> None:
     first = opened(TABLES + SUMS)
     fill(first)
@@ -222,3 +257,42 @@ def test_a_corrected_program_goes_on_with_the_transaction_that_failed(opened: Op
     second = opened(TABLES + bad.replace("100 / n", "try_divide(100, n)"))
     compare(second)
     assert [row["id"] for row in rows(second, "SELECT id FROM share ORDER BY id")] == [1, 2]
+
+
+def test_an_output_that_is_gone_keeps_nobody_from_starting(opened: Open, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "v.jsonl"
+    first = opened(TABLES + SUMS + f"CREATE VIEW v {output(out)} AS SELECT id FROM t;")
+    fill(first)
+    first.kill()
+    shutil.rmtree(out.parent)
+    out.parent.write_text("no directory")
+    compare(opened(TABLES + SUMS + LARGE))
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_a_start_that_waits_for_a_source_can_be_stopped(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": 1, "g": 1, "n": 1}\n')
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        path = f"http://127.0.0.1:{server.server_port}/t.jsonl"
+        connector = {"name": "in", "transport": {"name": "url_input", "config": {"path": path}}}
+        read = f"n BIGINT) WITH ('connectors' = '{json.dumps([connector])}')"
+        tables = TABLES.replace("n BIGINT)", read)
+        first = opened(tables + SUMS)
+        first.wait()
+        first.kill()
+        server.shutdown()
+    second = penstock.Pipeline("p", tables + SUMS + LARGE, storage=tmp_path / "storage")
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(second.start)
+        while second.state != "Bootstrapping":
+            time.sleep(0.05)
+        time.sleep(2)
+        assert not starting.done(), "the old program's transaction waits for the server"
+        second.stop()
+        with pytest.raises(PenstockError, match="was stopped"):
+            starting.result(60)

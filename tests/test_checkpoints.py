@@ -148,6 +148,28 @@ def test_a_flipped_bit_in_a_batch_is_found_before_it_matters(
     assert run("verify", str(storage)).exit_code == 0, "the damaged one went away in time"
 
 
+def test_damage_that_verifying_finds_gets_into_no_new_checkpoint(
+    opened: Open, storage: Path, two: list[dict[str, Any]]
+) -> None:
+    pipeline = opened()
+    pipeline.start()
+    insert(pipeline, 4)
+    pipeline.checkpoint()
+    newest = listed(storage)[-1]
+    shared = set(batches(storage, listed(storage)[0]))
+    for path in batches(storage, newest):
+        if path not in shared:
+            flip(path)
+    with pytest.raises(DamagedError):
+        pipeline.verify_checkpoint(newest["id"])
+    with pytest.raises(DamagedError, match="cannot go on"):
+        pipeline.checkpoint()
+    assert pipeline.state == "Stopped"
+    pipeline = opened()
+    pipeline.start()
+    assert sums(pipeline) == expected(1, 2, 3, 4), "from an older one, with nothing lost"
+
+
 def damage_missing(path: Path) -> None:
     path.unlink()
 
@@ -352,6 +374,15 @@ def test_an_output_that_hangs_does_not_keep_a_checkpoint_from_being_taken(opened
     pipeline.start()
     pipeline.flush()
     assert seen == [1, 2, 3, 4, 5], "what it did not get then it gets now"
+
+
+def test_a_checkpoint_has_the_configuration_it_was_taken_with(opened: Open, storage: Path) -> None:
+    opened().start()
+    pipeline = opened(retention=3)
+    pipeline.start()
+    pipeline.checkpoint()
+    state = storage / "checkpoints" / listed(storage)[-1]["id"] / "state.json"
+    assert json.loads(state.read_text())["content"]["configuration"]["fault_tolerance"]["retention"] == 3
 
 
 def test_settings_are_checked() -> None:

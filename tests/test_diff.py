@@ -15,8 +15,8 @@ import penstock
 from penstock.cli import app
 from penstock.engine.difference import Difference, Parts, difference
 from penstock.engine.fingerprints import Identity, Kind
+from penstock.engine.programs import identified
 from penstock.errors import ProgramError
-from penstock.pipeline import identified
 from tests.oracle.cases import load_cases, load_schema, program_of
 
 ROOT = Path(__file__).parent.parent
@@ -108,7 +108,7 @@ def test_a_wrong_program_is_refused() -> None:
 def test_the_same_in_every_process() -> None:
     program = program_of(load_schema(), load_cases()[::12])
     script = (
-        "import sys, json; from penstock.pipeline import identified; "
+        "import sys, json; from penstock.engine.programs import identified; "
         "found = identified(sys.stdin.read()); "
         "print(json.dumps({name: i.fingerprint for name, i in found.items()}))"
     )

@@ -32,11 +32,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             ]
         )
 
-    def starting(*names: str) -> penstock.Pipeline:
+    def starting(*names: str, where: str = "true") -> penstock.Pipeline:
         on_v, on_w = (tuple(n for n in names if n.startswith(view)) for view in "vw")
         program = f"""
         CREATE TABLE t (id INT PRIMARY KEY);
-        CREATE VIEW v WITH ('connectors' = '{written(on_v)}') AS SELECT id FROM t;
+        CREATE VIEW v WITH ('connectors' = '{written(on_v)}') AS SELECT id FROM t WHERE {where};
         CREATE VIEW w WITH ('connectors' = '{written(on_w)}') AS SELECT id FROM t WHERE id > 0;
         """
         pipeline = penstock.Pipeline("p", program, storage=tmp_path / "storage", config={"workers": 2})
@@ -88,6 +88,31 @@ def test_an_output_that_missed_something_is_refused_until_it_is_emptied(start: S
     pipeline = start("v1")
     insert(pipeline, 3)
     assert written(tmp_path, "v1") == [(2, 1), (2, 2), (3, 3)]
+
+
+def test_an_output_that_was_left_out_and_missed_nothing_goes_on(start: Start, tmp_path: Path) -> None:
+    pipeline = start("v1")
+    insert(pipeline, 1)
+    pipeline.stop()
+    start().stop()
+    pipeline = start("v1", where="id > 0")  # the same rows by another view
+    insert(pipeline, 2)
+    assert written(tmp_path, "v1") == [(1, 1), (3, 2)], "2 was for what became of its rows: nothing"
+
+
+def test_an_output_that_was_left_out_when_its_view_changed_is_refused(start: Start, tmp_path: Path) -> None:
+    pipeline = start("v1")
+    insert(pipeline, 1, 2)
+    pipeline.stop()
+    start(where="id > 1").stop()
+    with pytest.raises(ConnectorError, match=r"v1 has transactions up to 2, .* it was left out for a while"):
+        start("v1", where="id > 1")
+    (tmp_path / "out" / ".v1.jsonl.penstock").unlink()
+    pipeline = start("v1", where="id > 1")
+    pipeline.kill()  # before any checkpoint knows of it
+    pipeline = start("v1", where="id > 1")
+    insert(pipeline, 3)
+    assert written(tmp_path, "v1") == [(2, 2), (3, 3)]
 
 
 def test_an_output_that_lost_its_memory_begins_anew(start: Start, tmp_path: Path) -> None:

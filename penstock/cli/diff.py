@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def show_difference(old: Path, new: Path, console: Console, *, as_object: bool) -> None:
     """Compare two programs; an error is shown with the program that it is in."""
     from penstock.engine.difference import difference  # imports Spark, which `penstock --help` does not need
-    from penstock.pipeline import identified
+    from penstock.engine.programs import identified
 
     programs = []
     for path in (old, new):

@@ -23,6 +23,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.fingerprints import Identity, identities
 from penstock.engine.relations import Relation
 from penstock.errors import StateError, StorageError
+from penstock.failpoints import failpoint
 from penstock.plan.rules.view import row_layout
 from penstock.sql import Program, parse_program
 from penstock.trace.batch import Batch
@@ -101,12 +102,14 @@ def bootstrap(
     engine.state.load(traces, verified=restored.deep)
     filled = [name.lower() for name in todo.difference.filled]
     result = engine.fill(filled, saved.transaction, datetime.now(UTC)) if filled else None
+    failpoint("bootstrap.filled")
     carried = list(_carried(todo.difference, checked, storage.path, engine, program, outputs_of, then))
     rows = {todo.identities[n.lower()].name: count for n, count in saved.rows.items() if n.lower() in kept}
     gone = {table.lower() for table in todo.difference.tables.removed}
     lost = {
         c.name for t in parse_program(saved.program).tables if t.name.lower() in gone for c in t.connectors
     }
+    known = {name for view in program.views for name in outputs_of(view.name)}
     storage.checkpoints.commit(
         replace(
             saved,
@@ -115,6 +118,7 @@ def bootstrap(
             connectors={n: m for n, m in connectors_of(program, saved).items() if n not in lost},
             circuit=sorted(engine.circuit.traces),
             rows={**rows, **(result.growth if result is not None else {})},
+            delivered={n: d for n, d in saved.delivered.items() if n in known},
             positions={name: place for name, place in saved.positions.items() if name not in lost},
         ),
         engine.state.keep_more(),

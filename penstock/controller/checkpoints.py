@@ -143,9 +143,17 @@ class Checkpoints:
             circuit=sorted(t.engine.circuit.traces),
             positions=dict(t.positions),
             paused=dict(t.paused),
-            delivered={output.name: output.delivered for output in t.outputs},
+            delivered=self._delivered(transaction),
             statistics=t.statistics.saved(),
         )
+
+    def _delivered(self, transaction: int) -> dict[str, int]:
+        """What outputs have. One that was left out is remembered as long as it has missed nothing."""
+        found = {output.name: output.delivered for output in self._transactions.outputs}
+        if transaction > self.saved.transaction:
+            return found
+        behind = {waiting.output for waiting in self.saved.waiting.values()}
+        return {**{n: d for n, d in self.saved.delivered.items() if n not in behind}, **found}
 
     def _changes(self) -> list[Pending | Carried]:
         """What outputs still have to get."""
@@ -161,7 +169,11 @@ class Checkpoints:
     def verify(self, reference: str) -> Entry:
         """Look at every byte of a checkpoint; `DamagedError` has all faults."""
         store = self._transactions.storage.checkpoints
-        return store.verify(store.find(reference)).entry
+        try:
+            return store.verify(store.find(reference)).entry
+        except DamagedError:
+            self._transactions.engine.state.doubt()  # which may have the same batches
+            raise
 
     def delete(self, reference: str) -> Entry:
         """Let go of a checkpoint, and of what only it has."""

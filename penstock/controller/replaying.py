@@ -29,7 +29,7 @@ from penstock.controller.transactions import Transactions
 from penstock.errors import EvaluationError, ReplayError, StateError, StorageError
 from penstock.failpoints import failpoint
 from penstock.journal.journal import Entry
-from penstock.journal.record import API
+from penstock.journal.record import API, Kind
 from penstock.plan.rules.view import row_layout
 from penstock.trace.rows import Rows
 
@@ -187,26 +187,31 @@ class Replayer:
 
     def _open_outputs(self, entries: Sequence[Entry]) -> None:
         known = dict(self.saved.delivered)
+        joined: dict[str, int] = {}
         for entry in entries:
             known.update(entry.record.note.get("delivered", {}))
+            if entry.record.kind is Kind.JOIN:
+                joined[entry.record.note["output"]] = entry.record.note["transaction"]
         for output in self._t.outputs:
             output.least = self.saved.delivered.get(output.name, NOTHING)
             output.open(known.get(output.name, NOTHING))
             if self.saved.transaction >= 0:
-                self._admit(output)
+                self._admit(output, joined.get(output.name))
 
-    def _admit(self, output: OutputRunner) -> None:
+    def _admit(self, output: OutputRunner, joined: int | None) -> None:
         """What came before the checkpoint is not in the journal: an output that has nothing of it begins with
-        the rows that its view has, and one that has only a part of it can be given neither."""
-        if output.name not in self.saved.delivered:
+        the rows that its view has, and one that has only a part of it can be given neither. Of one that the
+        checkpoint does not know, and that has not `joined` since, nobody can tell what it missed."""
+        known = output.name in self.saved.delivered
+        if not known:
             grown = pauses()  # only the output itself can tell whether it is new
             while not output.opened:
                 if self._t.stopping.wait(next(grown)):
                     self._refuse_if_stopping()
                 output.open(NOTHING)
-            output.least = self.saved.transaction
-        if not output.opened or output.delivered >= output.least:
-            output.carries = output.name in self.saved.delivered
+            output.least = self.saved.transaction if joined is None else joined
+        if not output.opened or (output.delivered >= output.least and (known or joined is not None)):
+            output.carries = known
             return
         if output.delivered > NOTHING:
             raise output.gap()
@@ -231,6 +236,7 @@ class Replayer:
 
     def _join_output(self, output: OutputRunner, last: int) -> None:
         """Give a new output the rows that its view has, as the change of the last transaction."""
+        self._t.append(Kind.JOIN, note={"output": output.name, "transaction": last})
         rows = self._t.engine.rows(output.view)
         if rows.num_rows:
             output.put(last, with_change_type(rows))

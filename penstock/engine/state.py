@@ -89,6 +89,12 @@ class State:
                 found.setdefault(trace, {})[name] = content.bytes, content.checksum
             return found
 
+    def doubt(self) -> None:
+        """Damage was found somewhere: look at every batch again before it is used, or saved, once more."""
+        with self._lock:
+            for trace, batches in self._traces.items():
+                self._unverified |= {(trace, name): size.content for name, size in batches.items()}
+
     def verify_rest(self) -> None:
         """Look at what nobody has looked at since it was restored; `DamagedError` if it is damaged."""
         with self._lock:

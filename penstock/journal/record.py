@@ -22,7 +22,8 @@ class Kind(StrEnum):
     COMMIT = "commit"
     ROLL_BACK = "roll-back"
     SKIP = "skip"
-    CONNECTOR = "connector"  # one was added, removed, paused or resumed
+    CONNECTOR = "connector"  # an input was paused or resumed
+    JOIN = "join"  # an output is given the rows of its view, and from then on every change
 
 
 API = "api"

@@ -1,0 +1,204 @@
+"""From a storage directory to a controller that goes on where the pipeline was, with this program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from penstock.checkpoint.model import Saved
+from penstock.checkpoint.store import Restored
+from penstock.connectors import CallbackOutput, create_input, create_output
+from penstock.controller import bootstrap
+from penstock.controller.checkpoints import Policy
+from penstock.controller.controller import Controller
+from penstock.controller.inputs import InputRunner, InputSettings
+from penstock.controller.outputs import OutputRunner
+from penstock.controller.programs import connectors_of, refuse_changed_connectors
+from penstock.controller.replaying import Durations
+from penstock.controller.storage import Storage
+from penstock.controller.work import Limits, WorkQueue
+from penstock.engine.engine import Engine
+from penstock.engine.fingerprints import identities
+from penstock.engine.programs import relations_of
+from penstock.engine.session import application
+from penstock.errors import DamagedError, PenstockError, StateError
+from penstock.failpoints import failpoint
+from penstock.sql import Program, parse_program
+
+_log = logging.getLogger("penstock")
+
+LIMITS = tuple(field.name for field in fields(Limits))
+
+
+class Opening:
+    """One start of a pipeline. `bootstrapping` is the engine while views are filled for a changed program."""
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        config: Mapping[str, Any],
+        policy: Policy,
+        callbacks: Sequence[tuple[str, CallbackOutput]],
+    ) -> None:
+        self.bootstrapping: Engine | None = None
+        self._name = name
+        self._program = program
+        self._config = config
+        self._policy = policy
+        self._callbacks = callbacks
+        self._catching_up: Controller | None = None
+        self._interrupted = False
+
+    def open(self, storage: Storage) -> Controller:
+        """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
+        workers = self._config.get("workers", os.cpu_count() or 2)
+        restored = self._restored(storage)
+        began = time.monotonic()
+        spark = application(workers, self._config.get("spark", {}))
+        durations = Durations(time.monotonic() - began, time.monotonic())
+        engine = Engine(self._program, spark, storage.batches, workers)
+        if restored is None:
+            storage.begin(self._name, uuid.uuid4().hex, self._nothing(engine))
+            restored = storage.read()
+        elif (todo := bootstrap.needed(restored.checked.saved, engine)) is not None:
+            restored = self._bootstrapped(todo, storage, restored, engine)
+        elif restored.checked.saved.program != self._program.text:
+            restored = self._rewritten(storage, restored)
+        assert restored is not None, "a storage directory that was begun has a checkpoint"
+        return self._controlled(storage, restored, engine, self._program, durations)
+
+    def interrupt(self) -> None:
+        """Let `open` fail soon, if it is waiting for something."""
+        self._interrupted = True
+        if (catching_up := self._catching_up) is not None:
+            catching_up.interrupt()
+
+    @property
+    def _configuration(self) -> dict[str, Any]:
+        """What of the configuration belongs to the state."""
+        return {key: value for key, value in self._config.items() if key != "spark"}
+
+    def _nothing(self, engine: Engine) -> Saved:
+        """The state before the first transaction."""
+        return Saved(
+            self._program.text,
+            relations=identities(engine.relations),
+            connectors=connectors_of(self._program),
+        )
+
+    def _restored(self, storage: Storage) -> Restored | None:
+        """The checkpoint to go on from."""
+        restored = storage.load(self._name, deep=self._policy.eager)
+        if restored is None:
+            return None
+        checked = restored.checked
+        refuse_changed_connectors(storage.path, checked.saved, self._program)
+        for fault in restored.passed_over:
+            _log.error("%s", fault)
+        if restored.passed_over:
+            _log.error("the pipeline goes on from an older checkpoint, %s, with nothing lost", checked.entry)
+        storage.checkpoints.sweep()
+        return restored
+
+    def _rewritten(self, storage: Storage, restored: Restored) -> Restored:
+        """The checkpoint with the text that runs now, so that the next start compares connectors with it."""
+        checked = restored.checked
+        saved = replace(
+            checked.saved,
+            program=self._program.text,
+            connectors=connectors_of(self._program, checked.saved),
+        )
+        storage.checkpoints.commit(saved, checked.manifest.traces, checked.changes)
+        return _read_again(storage, restored)
+
+    def _bootstrapped(
+        self, todo: bootstrap.Bootstrap, storage: Storage, restored: Restored, engine: Engine
+    ) -> Restored:
+        """The checkpoint of another program, made one of this program."""
+        self.bootstrapping = engine
+        try:
+            then = parse_program(restored.checked.saved.program)
+            if bootstrap.must_catch_up(bootstrap.recorded(storage, restored.checked.saved)):
+                self._catch_up(storage, restored, then, engine)
+                restored = _read_again(storage, restored)
+            bootstrap.bootstrap(
+                todo, storage, restored, engine, self._program, self._outputs_of, lambda: relations_of(then)
+            )
+        except DamagedError as error:
+            raise storage.checkpoints.damage(error) from error
+        finally:
+            self.bootstrapping = self._catching_up = None
+        return _read_again(storage, restored)
+
+    def _catch_up(self, storage: Storage, restored: Restored, then: Program, engine: Engine) -> None:
+        """Replay what the old program left in the journal, for the outputs that there still are."""
+        gone = [c.name for v in then.views for c in v.connectors if c.name not in self._outputs]
+        if gone:
+            _log.warning("not in the program any more, and not given what is replayed: %s", ", ".join(gone))
+        before = Engine(then, engine.spark, storage.batches, engine.workers)
+        moment = Durations(0, time.monotonic())
+        self._catching_up = self._controlled(storage, restored, before, then, moment, without=gone)
+        if self._interrupted:
+            raise StateError("the pipeline was stopped while it was starting")
+        self._catching_up.catch_up()
+        failpoint("bootstrap.caught-up")
+
+    def _outputs_of(self, view: str) -> list[str]:
+        declared = [c.name for v in self._program.views if v.name == view for c in v.connectors]
+        return declared + [output.name for name, output in self._callbacks if name == view]
+
+    @property
+    def _outputs(self) -> set[str]:
+        return {name for view in self._program.views for name in self._outputs_of(view.name)}
+
+    def _controlled(
+        self,
+        storage: Storage,
+        restored: Restored,
+        engine: Engine,
+        program: Program,
+        durations: Durations,
+        *,
+        without: Collection[str] = (),
+    ) -> Controller:
+        """The controller of a program, `without` some of its outputs."""
+        queue = WorkQueue(Limits(**{k: v for k, v in self._config.items() if k in LIMITS}))
+        owner = storage.checkpoints.catalog.owner
+
+        def failed(error: PenstockError) -> None:
+            controller.failed(error)
+
+        inputs = [
+            InputRunner(t.name, create_input(c, t), InputSettings.of(c), queue, failed)
+            for t in program.tables
+            for c in t.connectors
+        ]
+        for runner in inputs:
+            runner.others = inputs
+        given = [
+            (v.name, create_output(c, v))
+            for v in program.views
+            for c in v.connectors
+            if c.name not in without
+        ]
+        given += [(view, output) for view, output in self._callbacks if view.lower() in engine.relations]
+        outputs = [
+            OutputRunner(view, output, owner, engine.relation(view).arrow, failed) for view, output in given
+        ]
+        saved = replace(restored.checked.saved, configuration=self._configuration)
+        restored = replace(restored, checked=replace(restored.checked, saved=saved))
+        controller = Controller(engine, storage, restored, queue, inputs, outputs, durations, self._policy)
+        return controller
+
+
+def _read_again(storage: Storage, before: Restored) -> Restored:
+    """The checkpoint that was just taken."""
+    found = storage.read(deep=before.deep)
+    assert found is not None, "a checkpoint was just taken"
+    return replace(found, passed_over=before.passed_over)
