@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import hypothesis
+import pytest
 
 from tests.oracle.history import seed_of_run
 
@@ -17,6 +18,18 @@ pytest_plugins = ["tests.servers"]
 # How long one example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="histories of 20 transactions instead of 5")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes (`-n`) the tests of a file stay together, and long ones go first, alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items:
+        if not any(item.iter_markers("slow")) and not any(item.iter_markers("xdist_group")):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def pytest_report_header() -> str:

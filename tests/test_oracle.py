@@ -2,7 +2,7 @@
 
 Cases share pipelines, because starting one costs more than adding a view to it. Run one case with
 `pytest tests/test_oracle.py -k joins_left_join_on_two_keys`, one topic with `-k joins_`; a pipeline
-then holds the selected cases only.
+then holds the selected cases only. With `--long` the histories are four times as long.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from tests.oracle.history import History, random_history, seed_of_run
 SCHEMA = load_schema()
 CASES = load_cases()
 CHUNK = 16
-TRANSACTIONS = 5
 COMPARE_AFTER = (0, 3, 5)
-LONG = 20
-COMPARE_LONG = (1, 5, 10, 15, 20)
+COMPARE_LONG = (0, 1, 5, 10, 15, 20)
 
 
 def _history(stream: int, transactions: int) -> History:
@@ -34,16 +32,16 @@ def _chunk(case: Case) -> int:
     return CASES.index(case) // CHUNK
 
 
-def _outcomes(cases: Sequence[Case], chunk: int) -> dict[str, str]:
+def _outcomes(cases: Sequence[Case], chunk: int, compare_after: Sequence[int]) -> dict[str, str]:
     """What went wrong, by view. If a pipeline fails as a whole, its halves run alone to find the culprits."""
     try:
-        history = _history(chunk, TRANSACTIONS)
-        return check(SCHEMA, cases, history, name="oracle", compare_after=COMPARE_AFTER)
+        history = _history(chunk, compare_after[-1])
+        return check(SCHEMA, cases, history, name="oracle", compare_after=compare_after)
     except Exception as error:
         if len(cases) == 1:
             return {cases[0].view: f"{type(error).__name__}: {error}\n{cases[0].statements}"}
-        middle = len(cases) // 2
-        return _outcomes(cases[:middle], chunk) | _outcomes(cases[middle:], chunk)
+        halves = cases[: len(cases) // 2], cases[len(cases) // 2 :]
+        return _outcomes(halves[0], chunk, compare_after) | _outcomes(halves[1], chunk, compare_after)
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +50,26 @@ def outcome(request: pytest.FixtureRequest) -> Callable[[Case], str | None]:
     selected: dict[int, list[Case]] = {}
     for item in request.session.items:
         case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
-        if isinstance(case, Case) and item.get_closest_marker("slow") is None:
+        if isinstance(case, Case):
             selected.setdefault(_chunk(case), []).append(case)
+    compare_after = COMPARE_LONG if request.config.getoption("--long") else COMPARE_AFTER
     done: dict[int, dict[str, str]] = {}
 
     def of(case: Case) -> str | None:
         chunk = _chunk(case)
         if chunk not in done:
-            done[chunk] = _outcomes(selected[chunk], chunk)
+            done[chunk] = _outcomes(selected[chunk], chunk, compare_after)
         return done[chunk].get(case.view)
 
     return of
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.view)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "case",
+    # The cases of a pipeline run in one process.
+    [pytest.param(c, id=c.view, marks=pytest.mark.xdist_group(f"oracle {_chunk(c)}")) for c in CASES],
+)
 def test_view_equals_recompute(case: Case, outcome: Callable[[Case], str | None]) -> None:
     problem = outcome(case)
     assert problem is None, problem
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("chunk", range((len(CASES) + CHUNK - 1) // CHUNK))
-def test_long_history(chunk: int) -> None:
-    cases = CASES[chunk * CHUNK : (chunk + 1) * CHUNK]
-    problems = check(SCHEMA, cases, _history(chunk, LONG), name="oracle-long", compare_after=COMPARE_LONG)
-    assert not problems, "\n\n".join(problems.values())
