@@ -509,8 +509,57 @@ def test_files_of_rows_that_no_record_names_are_removed(with_file: Path) -> None
     before = _names(directory)
     (directory / "000000000001-0.arrow").write_bytes(b"a crash came before the record")
     (directory / "000000000001-1.arrow.4711.tmp").write_bytes(b"a crash came before the rename")
+    (directory / "000000000000-7.arrow.4711.tmp").write_bytes(b"long ago")
     _read(directory)
     assert _names(directory) == before
+
+
+def test_segments_that_were_not_finished_are_removed_and_files_of_others_not(with_file: Path) -> None:
+    directory = with_file.parent
+    foreign = ["notes.log.tmp", "000000000000.log.bak", "000000000001-0.arrow.bak", "000000000001.arrow"]
+    for name in foreign:
+        (directory / name).write_bytes(b"")
+    before = _names(directory)
+    (directory / "000000000001.log.4711.tmp").write_bytes(b"a crash came before the rename")
+    assert len(_read(directory)) == 1
+    assert _names(directory) == before
+    with _opened(directory) as (journal, _):
+        journal.append(Record(Kind.COMMIT, 0, AT))
+        journal.trim(journal.rotate())
+    assert set(_names(directory)) == {*foreign, "000000000002.log"}
+
+
+def test_a_file_of_rows_has_a_format_and_one_without_is_of_the_first(with_file: Path) -> None:
+    with pa.ipc.open_file(with_file) as file:
+        assert file.schema.metadata == {b"penstock.format": b"rows/1"}
+        table = file.read_all()
+    _with_rows_as(with_file, table.replace_schema_metadata(None))
+    with _opened(with_file.parent) as (_, (entry,)):
+        assert _rows_of(entry) == [table.to_pylist()]
+
+
+def test_a_file_of_rows_of_another_format_is_refused_by_name(with_file: Path) -> None:
+    with pa.ipc.open_file(with_file) as file:
+        table = file.read_all()
+    _with_rows_as(with_file, table.replace_schema_metadata({b"penstock.format": b"rows/2"}))
+    with pytest.raises(
+        StorageError, match=f"{with_file} has format version rows/2; this Penstock reads version rows/1"
+    ):
+        _read(with_file.parent)
+
+
+def _with_rows_as(path: Path, table: pa.Table) -> None:
+    """Write a journal with one record, whose rows are in this file and have this metadata."""
+    for log in _logs(path.parent):
+        log.unlink()
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    content = path.read_bytes()
+    rows = Rows(table.num_rows, 0, len(content), path.name, zlib.crc32(content))
+    journal = Journal(path.parent, durable=False)
+    journal.create()
+    journal.append(Record(Kind.STEP, 0, AT, (Portion(API, "t", rows=rows),)))
+    journal.close()
 
 
 def test_the_file_of_a_record_that_was_cut_off_is_removed(with_file: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import FileIO
 from itertools import pairwise
@@ -25,12 +26,26 @@ from penstock.failpoints import failpoint
 from penstock.journal.record import Kind, Portion, Record, Rows, decode, encode
 from penstock.journal.segment import HEADER_SIZE, RECORD_SIZE, Segment, cut, frame, header, read_segment
 from penstock.storage.disk import disk
-from penstock.storage.files import make_directory, sync_directory, write_file
+from penstock.storage.files import (
+    children,
+    explained,
+    make_directory,
+    remove_garbage,
+    remove_if_empty,
+    sync_directory,
+    write_file,
+)
+from penstock.storage.table import TableFile
 
 _log = logging.getLogger("penstock")
 
 INLINE_BYTES = 64 << 10
 """Rows of at most this size are kept inside the record."""
+
+ROWS = TableFile("rows", 1)
+
+_NAME = re.compile(r"(\d{12,})(\.log|-\d+\.arrow)(\.\d+\.tmp)?")
+"""The names that files of a journal have, written whole or half: record, kind. Any other is not ours."""
 
 _BOUNDARIES = frozenset({Kind.BEGIN, Kind.STEP, Kind.COMMIT, Kind.ROLL_BACK, Kind.SKIP})
 
@@ -74,12 +89,12 @@ class Journal:
 
     def create(self, first: int = 0) -> None:
         """Begin a journal with record `first` where there is none, or one without records."""
-        with _explained(self._directory):
+        with _writing(self._directory):
             make_directory(self._directory)
-        found = [path for path in self._directory.glob("*.log") if path.stat().st_size > HEADER_SIZE]
+        found = segments_with_records(self._directory)
         if found:
             raise StorageError(
-                f"{min(found)} has records, and a new journal was to begin there. Restore the storage"
+                f"{found[0]} has records, and a new journal was to begin there. Restore the storage"
                 " directory from a copy, or start with an empty one."
             )
         self.next = first
@@ -113,10 +128,10 @@ class Journal:
         return entries
 
     def _check_files(self, entries: Sequence[Entry], first: int) -> int:
-        """Every file that a record names is what it was; others, from record `first` on, were never named,
-        and are in the way.
+        """Every file that a record names is what it was. Returns the size of all of them.
 
-        Returns the size of all of them.
+        Other files of rows from record `first` on were never named, and what has no name of its own yet was
+        never finished: a crash left them.
         """
         named = {
             p.rows.file: p.rows
@@ -136,29 +151,26 @@ class Journal:
                     f"{path} is damaged: expected {rows.size} bytes with checksum {rows.checksum:08x}, found"
                     f" {size} bytes with {checksum:08x}. {_RESTORE}"
                 )
-        for path in self._directory.glob("*.arrow*"):
-            if path.name not in named and path.name[:12] >= f"{first:012d}":
-                disk().remove(path)
+            ROWS.check(path)
+        for path, match in _files(self._directory):
+            unnamed = match[2] != ".log" and path.name not in named and int(match[1]) >= first
+            if unnamed or match[3]:
+                remove_garbage(path)
         return sum(rows.size for rows in named.values())
 
     # -- writing --------------------------------------------------------------------------------
 
     def stage(self, rows: pa.Table, place: int, before: int) -> tuple[Rows, bytes]:
         """Rows for the next record: as bytes to be appended to it, `before` bytes in, or as a file."""
-        sink = pa.BufferOutputStream()
         if rows.nbytes <= INLINE_BYTES:
+            sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
                 writer.write_table(rows)
             data = sink.getvalue().to_pybytes()
             return Rows(rows.num_rows, before, len(data)), data
-
-        def fill(file: object) -> None:
-            with pa.ipc.new_file(file, rows.schema) as writer:
-                writer.write_table(rows, max_chunksize=65536)
-
         path = self._directory / f"{self.next:012d}-{place}.arrow"
-        with _explained(path):
-            size = write_file(path, fill, durable=self._durable).bytes
+        with _writing(path):
+            size = ROWS.write(path, rows, durable=self._durable).bytes
         self.bytes += size
         failpoint("journal.payload.written")
         return Rows(rows.num_rows, 0, size, path.name, _checksum(path)), b""
@@ -169,7 +181,7 @@ class Journal:
         assert self._file is not None, "the journal is open"
         payload = encode(record, data)
         content = frame(self.next, payload)
-        with _explained(self._path):
+        with _writing(self._path):
             try:
                 left = memoryview(content)
                 while left:
@@ -227,19 +239,19 @@ class Journal:
     def trim(self, before: int) -> None:
         """Delete what holds only records before that one."""
         segments = sorted(path for path in self._directory.glob("*.log") if path.stem.isdigit())
-        with _explained(self._directory):
+        with _writing(self._directory):
             for path, following in pairwise(segments):  # in order, so that a crash leaves no gap
                 if int(following.stem) <= before:
                     disk().remove(path)
-            for path in self._directory.glob("*.arrow*"):
-                if path.name[:12].isdigit() and int(path.name[:12]) < before:
+            for path, match in _files(self._directory):
+                if match[2] != ".log" and int(match[1]) < before:
                     disk().remove(path)
             if self._durable:
                 sync_directory(self._directory)
 
     def _begin_segment(self) -> None:
         path = self._directory / f"{self.next:012d}.log"
-        with _explained(path):
+        with _writing(path):
             try:
                 write_file(path, lambda file: file.write(header(self.next)), durable=self._durable)
             except OSError:
@@ -268,17 +280,6 @@ class Journal:
             self._file = None
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say which file could not be written."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written: {error.strerror or error}. Make room on the disk."
-        ) from error
-
-
 def read_segments(directory: Path, first: int = 0) -> list[Segment]:
     """The segments with the records from `first` on, in order; only the last may be incomplete."""
     old = sorted(directory.glob("*.json"))
@@ -302,10 +303,21 @@ def read_segments(directory: Path, first: int = 0) -> list[Segment]:
     return segments
 
 
-def first_record(directory: Path) -> int:
-    """The number of the first record that a journal may have."""
-    numbers = [int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()]
-    return min(numbers, default=0)
+def first_record(directory: Path) -> int | None:
+    """The number of the first record that a journal may have; None if there is no journal."""
+    return min((int(m[1]) for _, m in _files(directory) if m[2] == ".log" and not m[3]), default=None)
+
+
+def segments_with_records(directory: Path) -> list[Path]:
+    """The segments that are not empty, in order."""
+    return sorted(path for path in directory.glob("*.log") if path.stat().st_size > HEADER_SIZE)
+
+
+def remove_journal(directory: Path) -> None:
+    """Delete a journal that nobody needs, but for files of names that we do not give."""
+    for path, _ in _files(directory):
+        remove_garbage(path)
+    remove_if_empty(directory)
 
 
 def read_entries(directory: Path) -> list[Entry]:
@@ -320,6 +332,15 @@ def _entries(segments: Sequence[Segment]) -> list[Entry]:
             record, data = decode(found.payload, f"{segment.path}, record {found.number}")
             entries.append(Entry(found.number, record, segment.path, found.offset + data))
     return entries
+
+
+def _files(directory: Path) -> list[tuple[Path, re.Match[str]]]:
+    """The files of a journal, and the parts of their names."""
+    return [(path, match) for path in children(directory) if (match := _NAME.fullmatch(path.name))]
+
+
+def _writing(path: Path) -> AbstractContextManager[None]:
+    return explained(f"{path} cannot be written", "Make room on the disk.")
 
 
 def _end(segment: Segment) -> int:

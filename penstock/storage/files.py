@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
+from penstock.errors import StorageError
 from penstock.storage.disk import disk
 
 _log = logging.getLogger("penstock")
@@ -125,6 +127,48 @@ def remove_garbage(path: Path) -> bool:
     except OSError as error:
         _log.warning("%s is not needed any more and cannot be deleted: %s", path, error.strerror)
         return False
+
+
+def remove_directory(directory: Path, first: str) -> bool:
+    """Delete a directory that nobody needs; False if that is not possible.
+
+    Its file `first` is gone for good before any other goes: without it, nobody takes what a crash leaves of
+    the directory for what it was.
+    """
+    if not remove_garbage(directory / first):
+        return False
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        _log.warning("%s is not needed any more and cannot be deleted: %s", directory, error.strerror)
+        return False
+    shutil.rmtree(directory, ignore_errors=True)
+    return True
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Delete a directory that holds nothing."""
+    with suppress(OSError):
+        directory.rmdir()
+
+
+def children(directory: Path) -> Sequence[Path]:
+    """What is in a directory, by name; nothing if there is no such directory."""
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Make an error of the disk one of the storage: what did not work, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        where = f"{error.filename}: " if error.filename else ""
+        raise StorageError(f"{what}: {where}{reason}. {advice}") from error
 
 
 @contextmanager
