@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import random
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,9 +35,15 @@ from penstock.checkpoint.model import (
     Saved,
     batch_path,
 )
-from penstock.checkpoint.store import CheckpointStore, rebuild
+from penstock.checkpoint.repair import rebuild
+from penstock.checkpoint.store import CheckpointStore
+from penstock.controller.stored import go_back, program_of
+from penstock.engine.fingerprints import Identity
+from penstock.engine.fingerprints import Kind as RelationKind
 from penstock.engine.state import Size
 from penstock.errors import DamagedError, StateError, StorageError
+from penstock.journal.journal import Journal, first_record
+from penstock.journal.record import Kind, Record
 from penstock.storage.document import Document
 from penstock.storage.files import content_of
 from tests.disks import (
@@ -107,12 +116,22 @@ def listed(root: Path) -> set[str]:
         manifest = read_manifest(root, entry)
         found |= {f"checkpoints/{entry.id}/{name}" for name in [MANIFEST_FILE, *manifest.files]}
         found |= {f"batches/{trace}/{name}.arrow" for trace, name in manifest.batches}
+        found |= {str(path.relative_to(root)) for path in (root / manifest.journal).iterdir()}
     return found
+
+
+def begin_journal(root: Path, record: int, name: str = "journal") -> None:
+    """Make a journal one that begins with this record, and has none."""
+    shutil.rmtree(root / name, ignore_errors=True)
+    journal = Journal(root / name, durable=True)
+    journal.create(record)
+    journal.close()
 
 
 def made(root: Path) -> CheckpointStore:
     """A new store, with the checkpoint that every store begins with."""
     (root / "batches").mkdir(parents=True)
+    begin_journal(root, 0)
     store = CheckpointStore(root)
     assert store.read() is None
     store.begin("p", "owner", saved(0))
@@ -234,15 +253,15 @@ class Attempt:
     prepare: Callable[[CheckpointStore], object]
     step: Callable[[CheckpointStore], object]
 
-    def failures(self, **how: Any) -> Iterator[tuple[CheckpointStore, Catalog, FailingDisk]]:
-        """The store after each of them, and the catalog before."""
+    def failures(self, **how: Any) -> Iterator[tuple[CheckpointStore, Catalog, str | None]]:
+        """The store after each of them, the catalog before, and what the step said."""
         original = made(self.root / "original")
         self.prepare(original)
         for nth in count():
             root = self.root / str(nth)
             shutil.copytree(original.root, root)
             store = opened(root)
-            store.restore(deep=True, journal_begins=0)
+            store.restore(deep=True)
             before = store.catalog
             with using(FailingDisk(nth, **how)) as failing:
                 message = failure_of(self.step, store)
@@ -250,9 +269,8 @@ class Attempt:
                 assert nth > 3
                 assert message is None
                 return
-            assert message is not None
-            assert "could not be written" in message
-            yield store, before, failing
+            assert message is None or "could not be written" in message
+            yield store, before, message
 
 
 @pytest.mark.parametrize(
@@ -271,8 +289,9 @@ def test_a_commit_may_fail_at_any_call(tmp_path: Path, how: dict[str, Any]) -> N
         commit(store, 2)
 
     attempt = Attempt(tmp_path, prepare, lambda store: commit(store, 3))
-    for store, before, failing in attempt.failures(**how):
-        assert store.catalog == before, failing.failed
+    for store, before, message in attempt.failures(**how):
+        assert message is not None
+        assert store.catalog == before
         assert transactions(all_whole(store.root)) in ([0, 1, 2], [0, 1, 2, 3])
         commit(store, 3)
         commit(store, 4)
@@ -285,9 +304,10 @@ def test_a_commit_may_fail_at_any_call(tmp_path: Path, how: dict[str, Any]) -> N
 
 def test_a_commit_that_failed_with_the_process_gone_leaves_only_garbage(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, lambda store: commit(store, 1), lambda store: commit(store, 2))
-    for store, _, _ in attempt.failures():
+    for store, _, message in attempt.failures():
+        assert message is not None
         after = opened(store.root)
-        after.restore(deep=True, journal_begins=0)
+        after.restore(deep=True)
         after.sweep()
         assert set(files_of(store.root)) == listed(store.root)
         assert transactions(all_whole(store.root)) in ([0, 1], [0, 1, 2])
@@ -298,8 +318,9 @@ def test_clean_up_may_fail_at_any_call(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             commit(store, number)
 
-    for store, before, _ in Attempt(tmp_path, prepare, lambda store: store.retire(2)).failures():
-        assert store.catalog == before
+    attempt = Attempt(tmp_path, prepare, lambda store: store.retire(2))
+    for store, before, message in attempt.failures():
+        assert (store.catalog == before) == (message is not None), "garbage that stays is no error"
         assert transactions(all_whole(store.root)) in ([0, 1, 2, 3], [2, 3])
         commit(store, 4)
         store.retire(2)
@@ -369,12 +390,13 @@ def power_cuts(
 def test_the_power_may_go_at_any_call_of_a_commit(store: CheckpointStore, tmp_path: Path) -> None:
     commit(store, 1)
     commit(store, 2)
+    begin_journal(store.root, 20)
     cuts = list(power_cuts(store.root, lambda: commit(store, 3), tmp_path / "cuts"))
     assert len(cuts) > 40
     seen = set()
     for when, root in cuts:
         after = opened(root)
-        restored = after.restore(deep=True, journal_begins=20)
+        restored = after.restore(deep=True)
         assert not restored.passed_over, when
         seen.add(restored.checked.saved.transaction)
         after.sweep()
@@ -404,24 +426,39 @@ def test_the_power_may_go_at_any_call_of_a_clean_up(store: CheckpointStore, tmp_
         assert set(files_of(root)) == listed(root), when
 
 
-def test_the_power_may_go_at_any_call_of_going_back(store: CheckpointStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [False, True], ids=["", "and the catalog is lost"])
+def test_the_power_may_go_at_any_call_of_going_back(
+    store: CheckpointStore, tmp_path: Path, lost: bool
+) -> None:
+    """The pipeline has gone back, or has not: never the one state with the journal of the other."""
     first = commit(store, 1)
     commit(store, 2)
-
-    def go_back() -> None:
-        store.go_back(check(store.root, first, deep=True), "journal-2")
-
-    for when, root in power_cuts(store.root, go_back, tmp_path / "cuts"):
+    record_in(store.root / "journal")
+    before = files_of(store.root / "journal")
+    seen = []
+    for when, root in power_cuts(store.root, lambda: go_back(store.root, first.id), tmp_path / "cuts"):
+        if lost:
+            (root / CATALOG_FILE).unlink()
+            rebuild(root, without_damaged=False)
         catalog = all_whole(root)
-        assert (transactions(catalog), catalog.journal) in (
-            ([0, 1, 2], "journal"),
-            ([0, 1, 2, 1], "journal-2"),
-        ), when
+        gone_back = catalog.journal != "journal"
+        seen.append(gone_back)
+        assert transactions(catalog) == ([0, 1, 2, 1] if gone_back else [0, 1, 2]), when
+        assert [e.aside for e in catalog.checkpoints] == [gone_back] * 3 + [False] * gone_back, when
+        assert opened(root).sweep()
+        assert {path.name for path in root.glob("journal*")} == {"journal", catalog.journal}, when
+        assert files_of(root / "journal") == before, when
+        if gone_back:
+            with closing(Journal(root / catalog.journal, durable=True)) as journal:
+                assert journal.open(catalog.line[-1].record) == [], when
+    assert not seen[0]
+    assert seen[-1]
 
 
 def test_the_power_may_go_at_any_call_of_a_first_checkpoint(tmp_path: Path) -> None:
     root = tmp_path / "storage"
     (root / "batches").mkdir(parents=True)
+    begin_journal(root, 0)
     new = CheckpointStore(root)
     for when, left in power_cuts(root, lambda: new.begin("p", "o", saved(0)), tmp_path / "cuts", seeds=6):
         store = CheckpointStore(left)
@@ -503,10 +540,65 @@ def test_the_checkpoint_that_a_start_would_use_is_not_deleted(store: CheckpointS
     whole = commit(store, 1)
     newest = commit(store, 2)
     (store.root / "checkpoints" / newest.id / STATE_FILE).unlink()
-    assert store.restore(deep=False, journal_begins=0).checked.entry == whole
+    assert store.restore(deep=False).checked.entry == whole
     with pytest.raises(StateError, match="goes on from"):
         store.delete(whole)
-    assert opened(store.root).restore(deep=True, journal_begins=0).checked.entry == whole
+    assert opened(store.root).restore(deep=True).checked.entry == whole
+
+
+def changed(number: int) -> Saved:
+    """A state of another program."""
+    relation = Identity("v", RelationKind.VIEW, f"fingerprint {number}")
+    return replace(saved(number), relations={"v": relation})
+
+
+def test_one_that_no_start_would_use_may_be_deleted_and_the_one_that_waits_for_repair_not(
+    store: CheckpointStore,
+) -> None:
+    """The journal does not reach back to the one that is whole."""
+    unreached = commit(store, 1)
+    damaged = [commit(store, 2), commit(store, 3)]
+    begin_journal(store.root, 20)
+    for entry in damaged:
+        (store.root / "checkpoints" / entry.id / STATE_FILE).unlink()
+    with pytest.raises(StateError, match="goes on from"):
+        store.delete(damaged[1])
+    store.delete(unreached)
+    assert transactions(store.catalog) == [0, 2, 3]
+
+
+def test_the_newest_is_not_deleted_for_one_of_another_program(store: CheckpointStore) -> None:
+    older = commit(store, 1)
+    newest = store.commit(changed(2), {})
+    (store.root / "checkpoints" / newest.id / STATE_FILE).unlink()
+    with pytest.raises(StateError, match="goes on from"):
+        store.delete(newest)
+    store.delete(older)
+    assert transactions(store.catalog) == [0, 2]
+
+
+def test_no_start_goes_back_over_a_change_of_program_and_its_undoing(store: CheckpointStore) -> None:
+    commit(store, 1)
+    store.commit(changed(2), {})
+    newest = commit(store, 3)
+    assert list(store.candidates) == [newest]
+    (store.root / "checkpoints" / newest.id / STATE_FILE).unlink()
+    with pytest.raises(DamagedError, match="no checkpoint"):
+        opened(store.root).restore(deep=False)
+
+
+def test_the_only_one_to_fall_back_on_is_retained_before_newer_ones_that_are_damaged(
+    store: CheckpointStore,
+) -> None:
+    commit(store, 1)
+    for number in (2, 3):
+        store.change(commit(store, number), suspect=True)
+    commit(store, 4)
+    begin_journal(store.root, 10)
+    store.retire(3)
+    assert transactions(store.catalog) == [1, 3, 4]
+    store.retire(2)
+    assert transactions(store.catalog) == [1, 4]
 
 
 def test_a_start_removes_what_nothing_lists_and_leaves_unknown_files_alone(store: CheckpointStore) -> None:
@@ -527,6 +619,10 @@ def test_a_start_removes_what_nothing_lists_and_leaves_unknown_files_alone(store
         "checkpoints/old/manifest.json",
         f"checkpoints/{new_id()}.damaged/manifest.json",
         f"checkpoints/{store.newest.id}/notes.txt",
+        "journal-mine/000000000000.log",
+        f"journal-{new_id()}.bak/000000000000.log",
+        f"journal-{new_id()}/notes.txt",
+        f"journals-{new_id()}",
     ]
     garbage = [
         "catalog.json.123.tmp",
@@ -540,13 +636,62 @@ def test_a_start_removes_what_nothing_lists_and_leaves_unknown_files_alone(store
         f"checkpoints/{new_id()}/manifest.json",
         f"checkpoints/{new_id()}/changes-0.arrow.17.tmp",
         f"checkpoints/{store.newest.id}/state.json.17.tmp",
+        f"journal-{new_id()}/000000000000.log",
+        f"journal-{new_id()}/000000000000.log.17.tmp",
+        f"journal-{new_id()}/000000000007-0.arrow",
     ]
     for name in [*foreign, *garbage]:
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(b"x")
+    (root / "batches" / "empty").mkdir()
+    (root / f"journal-{new_id()}").mkdir()
     assert store.sweep()
     assert set(files_of(root)) == {*whole, *foreign}
+    assert not [path for path in root.rglob("*") if path.is_dir() and not any(path.iterdir())]
     all_whole(root)
+
+
+def test_a_journal_set_aside_stays_as_long_as_one_of_its_checkpoints(store: CheckpointStore) -> None:
+    for number in (1, 2):
+        commit(store, number)
+    record_in(store.root / "journal")
+    begin_journal(store.root, 10, after := f"journal-{new_id()}")
+    store.go_back(check(store.root, store.catalog.checkpoints[1], deep=True), after)
+    for entry in [entry for entry in store.catalog.checkpoints if entry.aside]:
+        assert store.sweep()
+        assert (store.root / "journal" / "000000000000.log").exists()
+        store.delete(entry)
+    assert store.sweep()
+    assert not (store.root / "journal").exists()
+    assert (store.root / after).exists()
+    assert set(files_of(store.root)) == listed(store.root)
+
+
+def test_a_journal_with_records_stays_beside_a_checkpoint_that_a_repair_did_without(
+    store: CheckpointStore,
+) -> None:
+    """Nobody can tell any more which journal that one belongs to."""
+    first = commit(store, 1)
+    begin_journal(store.root, 10, after := f"journal-{new_id()}")
+    copy = store.go_back(check(store.root, first, deep=True), after)
+    record_in(store.root / after)
+    begin_journal(store.root, 10, empty := f"journal-{new_id()}")
+    manifest_of(store.root, copy).write_bytes(b"")
+    (store.root / CATALOG_FILE).unlink()
+    assert rebuild(store.root, without_damaged=True).journal == "journal"
+    assert opened(store.root).sweep()
+    assert (store.root / after / "000000000010.log").exists()
+    assert not (store.root / empty).exists()
+
+
+def record_in(directory: Path) -> None:
+    """Give a journal a record."""
+    journal = Journal(directory, durable=True)
+    begins = first_record(directory)
+    assert begins is not None
+    journal.open(begins)
+    journal.append(Record(Kind.BEGIN, 1, datetime.now(UTC)))
+    journal.close()
 
 
 def test_a_thousand_checkpoints_leave_the_files_of_the_last_two(store: CheckpointStore) -> None:
@@ -591,11 +736,18 @@ FILES: dict[str, Callable[[Path, Entry], Path]] = {
 }
 
 
+@pytest.fixture
+def only_one(store: CheckpointStore) -> Entry:
+    """A checkpoint that is the only one that the journal reaches back to."""
+    begin_journal(store.root, 10)
+    return commit(store, 1)
+
+
 def refused(root: Path, path: Path) -> None:
     """Opening the store is refused, the error names the file, and nothing is changed."""
     before = files_of(root)
     with pytest.raises(StorageError) as raised:
-        opened(root).restore(deep=True, journal_begins=10)
+        opened(root).restore(deep=True)
     assert str(path) in str(raised.value)
     assert files_of(root) == before
 
@@ -609,15 +761,17 @@ def put(path: Path, content: bytes | None) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", FILES)
-def test_a_damaged_file_is_refused_by_name(store: CheckpointStore, file: str, damage: str) -> None:
-    path = FILES[file](store.root, commit(store, 1))
+def test_a_damaged_file_is_refused_by_name(
+    store: CheckpointStore, only_one: Entry, file: str, damage: str
+) -> None:
+    path = FILES[file](store.root, only_one)
     put(path, DAMAGES[damage](path.read_bytes()))
     refused(store.root, path)
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_flipped_bit_of_any_file_is_refused(store: CheckpointStore, file: str) -> None:
-    path = FILES[file](store.root, commit(store, 1))
+def test_a_flipped_bit_of_any_file_is_refused(store: CheckpointStore, only_one: Entry, file: str) -> None:
+    path = FILES[file](store.root, only_one)
     content = path.read_bytes()
     bits = range(len(content) * 8)
     for bit in bits if len(bits) <= 1000 else random.Random(4).sample(bits, 200):
@@ -649,8 +803,10 @@ def test_every_flipped_bit_of_a_document_is_noticed(
 
 
 @pytest.mark.parametrize("file", ["catalog", "manifest", "state"])
-def test_a_directory_in_place_of_a_file_is_refused(store: CheckpointStore, file: str) -> None:
-    path = FILES[file](store.root, commit(store, 1))
+def test_a_directory_in_place_of_a_file_is_refused(
+    store: CheckpointStore, only_one: Entry, file: str
+) -> None:
+    path = FILES[file](store.root, only_one)
     path.unlink()
     path.mkdir()
     refused(store.root, path)
@@ -692,7 +848,7 @@ def test_a_format_version_from_the_future_is_refused_by_name(store: CheckpointSt
         with pytest.raises(
             StorageError, match="has format version 2; this Penstock reads version 1"
         ) as raised:
-            opened(store.root).restore(deep=True, journal_begins=0)
+            opened(store.root).restore(deep=True)
         assert str(found) in str(raised.value)
         assert not isinstance(raised.value, DamagedError)
         assert files_of(store.root) == before
@@ -700,19 +856,56 @@ def test_a_format_version_from_the_future_is_refused_by_name(store: CheckpointSt
         path.with_name(STATE_FILE).write_bytes(original[1])
 
 
+@pytest.mark.parametrize("found", [b"changes/2", b"rows/1", b"\xff"])
+def test_waiting_rows_of_another_format_are_refused_by_name(
+    store: CheckpointStore, only_one: Entry, found: bytes
+) -> None:
+    path = manifest_of(store.root, only_one).with_name(WAITING_FILE)
+    written_as(store, only_one, {b"penstock.format": found})
+    text = re.escape(f"{path} has format version {found.decode(errors='replace')}; this Penstock reads")
+    with pytest.raises(StorageError, match=f"{text} version changes/1") as raised:
+        opened(store.root).restore(deep=True)
+    assert not isinstance(raised.value, DamagedError)
+
+
+def test_waiting_rows_have_a_format_and_those_without_one_are_of_the_first(
+    store: CheckpointStore, only_one: Entry
+) -> None:
+    path = manifest_of(store.root, only_one).with_name(WAITING_FILE)
+    with pa.ipc.open_file(path) as file:
+        assert file.schema.metadata == {b"penstock.format": b"changes/1"}
+    written_as(store, only_one, None)
+    (waiting,) = opened(store.root).restore(deep=True).checked.pending
+    assert waiting.changes.equals(pa.table({"n": [1]}), check_metadata=True)
+
+
+def written_as(store: CheckpointStore, entry: Entry, metadata: dict[bytes, bytes] | None) -> None:
+    """Write the waiting rows of a checkpoint again, with this metadata; what lists them fits."""
+    path = manifest_of(store.root, entry).with_name(WAITING_FILE)
+    with pa.ipc.open_file(path) as file:
+        table = file.read_all().replace_schema_metadata(metadata)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    listing = MANIFEST.read(manifest_of(store.root, entry))
+    files = {**listing.files, WAITING_FILE: content_of(path)}
+    rewritten(store, entry, manifest=lambda path, _: MANIFEST.write(path, replace(listing, files=files)))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("transaction", "many"), ("rows", 7), ("rows", {"t": None}), ("positions", []), ("program", None)],
 )
-def test_a_field_of_a_wrong_type_is_named(store: CheckpointStore, field: str, value: object) -> None:
-    entry = commit(store, 1)
+def test_a_field_of_a_wrong_type_is_named(
+    store: CheckpointStore, only_one: Entry, field: str, value: object
+) -> None:
+    entry = only_one
     path = manifest_of(store.root, entry).with_name(STATE_FILE)
     content = json.loads(path.read_bytes())["content"]
     rewritten(
         store, entry, lambda path: Document("state", 1, dict[str, Any]).write(path, {**content, field: value})
     )
     with pytest.raises(DamagedError, match=field) as raised:
-        opened(store.root).restore(deep=False, journal_begins=10)
+        opened(store.root).restore(deep=False)
     assert str(path) in str(raised.value)
 
 
@@ -722,9 +915,10 @@ def test_all_damaged_files_are_listed(store: CheckpointStore) -> None:
     paths += [batch_path(store.root, *batch(store.root, number)[:2]) for number in (1, 2)]
     for number, path in enumerate(paths):
         put(path, None if number % 2 else flipped(path.read_bytes(), 100))
+    begin_journal(store.root, 10)
     before = files_of(store.root)
     with pytest.raises(DamagedError) as raised:
-        opened(store.root).restore(deep=True, journal_begins=10)
+        opened(store.root).restore(deep=True)
     assert len(raised.value.faults) == len(paths)
     for path in paths:
         assert sum(str(path) in fault for fault in raised.value.faults) == 1
@@ -737,10 +931,11 @@ def test_without_deep_checks_a_batch_must_only_have_its_size(store: CheckpointSt
     path = batch_path(store.root, *batch(store.root, 1)[:2])
     content = path.read_bytes()
     path.write_bytes(flipped(content, 5))
-    assert not opened(store.root).restore(deep=False, journal_begins=10).deep
+    begin_journal(store.root, 10)
+    assert not opened(store.root).restore(deep=False).deep
     path.write_bytes(content[:-1])
     with pytest.raises(DamagedError, match=f"expected {len(content)} bytes, found {len(content) - 1}"):
-        opened(store.root).restore(deep=False, journal_begins=10)
+        opened(store.root).restore(deep=False)
 
 
 def test_a_checkpoint_that_was_found_damaged_is_looked_at_whole_from_then_on(store: CheckpointStore) -> None:
@@ -753,10 +948,10 @@ def test_a_checkpoint_that_was_found_damaged_is_looked_at_whole_from_then_on(sto
     assert [str(path) in fault for fault in store.suspect()] == [True]
     again = opened(store.root)
     assert again.newest.suspect
-    restored = again.restore(deep=False, journal_begins=0)
+    restored = again.restore(deep=False)
     assert restored.checked.saved.transaction == 1
     path.write_bytes(content)
-    restored = again.restore(deep=False, journal_begins=0)
+    restored = again.restore(deep=False)
     assert (restored.checked.saved.transaction, restored.deep) == (2, True)
     assert not opened(store.root).newest.suspect
 
@@ -801,16 +996,18 @@ def test_an_older_checkpoint_is_used_if_the_journal_reaches_back_to_it(store: Ch
     content = path.read_bytes()
     path.write_bytes(flipped(content, 9))
     for begins in (0, 9, 10):
-        restored = opened(store.root).restore(deep=False, journal_begins=begins)
+        begin_journal(store.root, begins)
+        restored = opened(store.root).restore(deep=False)
         assert restored.checked.entry == older
         assert [str(path) in fault for fault in restored.passed_over] == [True]
+    begin_journal(store.root, 11)
     before = files_of(store.root)
     with pytest.raises(DamagedError, match="Nothing was changed or deleted") as raised:
-        opened(store.root).restore(deep=False, journal_begins=11)
+        opened(store.root).restore(deep=False)
     assert str(path) in str(raised.value)
     assert files_of(store.root) == before
     path.write_bytes(content)
-    assert opened(store.root).restore(deep=True, journal_begins=11).checked.saved.transaction == 2
+    assert opened(store.root).restore(deep=True).checked.saved.transaction == 2
 
 
 def test_a_manifest_is_missing_while_all_others_are_fine(store: CheckpointStore) -> None:
@@ -818,12 +1015,58 @@ def test_a_manifest_is_missing_while_all_others_are_fine(store: CheckpointStore)
     manifest_of(store.root, commit(store, 2)).unlink()
     again = opened(store.root)
     before = files_of(store.root)
-    restored = again.restore(deep=True, journal_begins=0)
+    restored = again.restore(deep=True)
     assert restored.checked.saved.transaction == 1
     assert not again.sweep()
     after = files_of(store.root)
     assert after.pop(CATALOG_FILE) != before.pop(CATALOG_FILE), "which one is damaged is remembered"
     assert after == before
+
+
+# -- a directory that a running pipeline uses -----------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [1, 4])
+def test_the_program_is_read_again_when_its_checkpoint_went_away(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    numbers = count(1)
+    read_catalog = CheckpointStore.read
+
+    def read(reader: CheckpointStore) -> Catalog | None:
+        """The pipeline takes a checkpoint, and lets go of the one before, as soon as the catalog was read."""
+        catalog = read_catalog(reader)
+        if (number := next(numbers)) < 2 * changes:
+            commit(store, number)
+            store.retire(1)
+        return catalog
+
+    monkeypatch.setattr(CheckpointStore, "read", read)
+    assert program_of(store.root) == "the program"
+
+
+def test_the_program_of_checkpoints_that_never_stay_is_not_read_forever(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = count(1)
+    read_catalog = CheckpointStore.read
+
+    def read(reader: CheckpointStore) -> Catalog | None:
+        catalog = read_catalog(reader)
+        commit(store, next(numbers))
+        store.retire(1)
+        return catalog
+
+    monkeypatch.setattr(CheckpointStore, "read", read)
+    with pytest.raises(StateError, match=f"{store.root} is in use"):
+        program_of(store.root)
+
+
+def test_the_program_of_a_checkpoint_that_is_damaged_is_not_waited_for(store: CheckpointStore) -> None:
+    path = manifest_of(store.root, commit(store, 1))
+    path.unlink()
+    with pytest.raises(DamagedError, match=f"{path} is missing"):
+        program_of(store.root)
 
 
 # -- the catalog --------------------------------------------------------------------------------
@@ -870,8 +1113,108 @@ def test_a_catalog_is_not_made_of_damaged_manifests_unless_asked_for(store: Chec
     assert (store.root / "checkpoints" / f"{entry.id}.damaged" / STATE_FILE).exists()
 
 
+def test_a_checkpoint_that_was_being_deleted_does_not_come_back_in_part(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    """The power goes while old ones are deleted, and then the catalog is lost."""
+    for number in (1, 2, 3):
+        commit(store, number)
+
+    def clean_up() -> None:
+        store.retire(1)
+        store.sweep()
+
+    for when, root in power_cuts(store.root, clean_up, tmp_path / "cuts", seeds=12):
+        (root / CATALOG_FILE).unlink()
+        rebuild(root, without_damaged=False)
+        found = transactions(all_whole(root))
+        assert found[-1] == 3, when
+
+
+def test_what_a_crash_leaves_of_a_deleted_checkpoint_is_none(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        commit(store, number)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    store.retire(1)
+    monkeypatch.undo()
+    assert len(list((store.root / "checkpoints").iterdir())) == 4
+    (store.root / CATALOG_FILE).unlink()
+    assert transactions(rebuild(store.root, without_damaged=False)) == [3]
+
+
+@pytest.mark.parametrize("file", ["state", "waiting rows", "batch"])
+def test_a_repair_lists_only_checkpoints_that_are_whole(store: CheckpointStore, file: str) -> None:
+    commit(store, 1, 0)
+    entry = commit(store, 2, 1)
+    path = FILES[file](store.root, entry)
+    path.unlink()
+    (store.root / CATALOG_FILE).unlink()
+    before = files_of(store.root)
+    with pytest.raises(DamagedError, match="--without-damaged") as raised:
+        rebuild(store.root, without_damaged=False)
+    assert [str(path) in fault for fault in raised.value.faults] == [True]
+    assert files_of(store.root) == before
+    rebuild(store.root, without_damaged=True)
+    assert transactions(all_whole(store.root)) == [0, 1]
+    assert (store.root / "checkpoints" / f"{entry.id}.damaged" / MANIFEST_FILE).exists()
+
+
+def test_the_power_may_go_at_any_call_of_a_repair(store: CheckpointStore, tmp_path: Path) -> None:
+    """What is left out keeps its files, for it has its other name before there is a catalog without it."""
+    commit(store, 1)
+    entry = commit(store, 2)
+    manifest_of(store.root, entry).with_name(STATE_FILE).write_bytes(b"")
+    (store.root / CATALOG_FILE).unlink()
+
+    def repair() -> None:
+        rebuild(store.root, without_damaged=True)
+
+    for when, root in power_cuts(store.root, repair, tmp_path / "cuts", seeds=0):
+        if not (root / CATALOG_FILE).exists():
+            rebuild(root, without_damaged=True)
+        opened(root).sweep()
+        assert transactions(all_whole(root)) == [0, 1], when
+        assert (root / "checkpoints" / f"{entry.id}.damaged" / WAITING_FILE).exists(), when
+
+
+def test_a_copy_whose_journal_is_not_there_is_not_gone_back_to_unless_asked_for(
+    store: CheckpointStore,
+) -> None:
+    first = commit(store, 1)
+    commit(store, 2)
+    copy, _ = go_back(store.root, first.id)
+    directory = store.root / opened(store.root).catalog.journal
+    (store.root / CATALOG_FILE).unlink()
+    for found in ("empty", "missing"):
+        shutil.rmtree(directory)
+        if found == "empty":
+            directory.mkdir()
+        with pytest.raises(DamagedError, match="--without-damaged") as raised:
+            rebuild(store.root, without_damaged=False)
+        assert str(directory) in str(raised.value)
+        assert copy.id in str(raised.value)
+    rebuild(store.root, without_damaged=True)
+    catalog = all_whole(store.root)
+    assert (catalog.journal, catalog.line[-1].transaction) == ("journal", 2)
+    assert [entry.aside for entry in catalog.checkpoints] == [False, False, False, True]
+
+
+def test_without_any_journal_a_repair_lists_what_one_may_go_back_to(store: CheckpointStore) -> None:
+    first = commit(store, 1)
+    commit(store, 2)
+    shutil.rmtree(store.root / "journal")
+    (store.root / CATALOG_FILE).unlink()
+    with pytest.raises(DamagedError, match="journal is missing"):
+        rebuild(store.root, without_damaged=False)
+    assert transactions(rebuild(store.root, without_damaged=True)) == [0, 1, 2]
+    go_back(store.root, first.id)
+    assert opened(store.root).restore(deep=True).checked.saved.transaction == 1
+
+
 def test_no_catalog_is_made_where_no_checkpoint_is(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no checkpoint with a manifest"):
+    with pytest.raises(StorageError, match="no checkpoint that is whole"):
         rebuild(tmp_path, without_damaged=True)
     assert files_of(tmp_path) == {}
 
@@ -892,12 +1235,13 @@ def test_going_back_puts_the_others_aside(store: CheckpointStore) -> None:
     commit(store, 2)
     commit(store, 3)
     checked = check(store.root, store.catalog.checkpoints[1], deep=True)
+    begin_journal(store.root, 10, "journal-2")
     entry = store.go_back(checked, "journal-2")
     again = opened(store.root)
     assert again.catalog.journal == "journal-2"
     assert [e.aside for e in again.catalog.checkpoints] == [True, True, True, True, False]
     assert again.catalog.line == (entry,)
-    restored = again.restore(deep=True, journal_begins=10)
+    restored = again.restore(deep=True)
     assert (restored.checked.saved.transaction, restored.checked.saved.record) == (1, 10)
     assert restored.checked.manifest.traces == checked.manifest.traces
     commit(again, 2, 1, 7)

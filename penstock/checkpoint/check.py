@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from penstock.checkpoint.model import (
+    CHANGES,
     MANIFEST,
     MANIFEST_FILE,
     STATE,
@@ -72,10 +71,10 @@ def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _
         try:
             saved = STATE.read(directory / STATE_FILE)
             pending = [
-                Pending(waiting.output, waiting.transaction, _table(directory / name))
+                Pending(waiting.output, waiting.transaction, CHANGES.read(directory / name))
                 for name, waiting in saved.waiting.items()
             ]
-            carried = [Carried(view, _table(directory / name)) for name, view in saved.carried.items()]
+            carried = [Carried(view, CHANGES.read(directory / name)) for name, view in saved.carried.items()]
         except DamagedError as error:
             faults = list(error.faults)
     if faults or saved is None:
@@ -95,11 +94,3 @@ def _different(path: Path, expected: Content, *, deep: bool) -> Iterator[str]:
         yield f"{path} is missing"
     except OSError as error:
         yield f"{path} cannot be read: {error.strerror}"
-
-
-def _table(path: Path) -> pa.Table:
-    try:
-        with pa.OSFile(str(path)) as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(f"{path} is damaged: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,9 +16,13 @@ from penstock.engine.fingerprints import Identity
 from penstock.engine.state import Size
 from penstock.storage.document import Document
 from penstock.storage.files import Content
+from penstock.storage.table import TableFile
 
 Traces = Mapping[str, Mapping[str, Size]]
 """The batches of every trace."""
+
+Batches = set[tuple[str, str]]
+"""The traces and names of batches."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,7 @@ class Manifest:
     traces: dict[str, dict[str, Size]]
 
     @property
-    def batches(self) -> set[tuple[str, str]]:
-        """The traces and names of its batches."""
+    def batches(self) -> Batches:
         return {(trace, name) for trace, batches in self.traces.items() for name in batches}
 
     @property
@@ -120,6 +124,21 @@ class Entry:
     """Whether a file of it was found to be damaged: all of it is checked before it is used again."""
     verified: datetime | None = None
 
+    @classmethod
+    def of(cls, manifest: Manifest, content: Content) -> Entry:
+        """How the catalog lists a checkpoint; `content` is that of the manifest's file."""
+        return cls(
+            manifest.checkpoint,
+            manifest.at,
+            manifest.transaction,
+            manifest.record,
+            manifest.rows,
+            manifest.bytes + content.bytes,
+            manifest.program,
+            content,
+            manifest.name,
+        )
+
     def __str__(self) -> str:
         called = f"{self.name} ({self.id})" if self.name else self.id
         return f"{called}, transaction {self.transaction}"
@@ -143,10 +162,15 @@ class Catalog:
 STATE = Document("state", 1, Saved)
 MANIFEST = Document("manifest", 1, Manifest)
 CATALOG = Document("catalog", 1, Catalog)
+CHANGES = TableFile("changes", 1)
 
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 CATALOG_FILE = "catalog.json"
+DAMAGED_SUFFIX = ".damaged"  # of the directory of a checkpoint that a repair did without
+
+BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\.\d+\.tmp)?")
+"""The names that batches have, written whole or half. A file of any other name is not ours to delete."""
 
 
 def batch_path(root: Path, trace: str, name: str) -> Path:

@@ -12,8 +12,8 @@ from typing import TextIO
 from penstock.checkpoint.model import CATALOG_FILE, Saved
 from penstock.checkpoint.store import CheckpointStore, Restored
 from penstock.errors import StateError, StorageError
-from penstock.journal.journal import Journal, first_record
-from penstock.storage.files import make_directory
+from penstock.journal.journal import Journal
+from penstock.storage.files import explained, make_directory
 
 
 class Storage:
@@ -27,15 +27,13 @@ class Storage:
         self.temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else Path(path).absolute()
         self.batches = self.path / "batches"
-        try:
+        with explained(
+            f"the storage {self.path} cannot be used",
+            "Check the disk and its rights, or give another directory.",
+        ):
             make_directory(self.path)
             self._lock = self._acquire()
             make_directory(self.batches)
-        except OSError as error:
-            raise StorageError(
-                f"the storage {self.path} cannot be used: {error.strerror}. Check the disk and its rights, or"
-                " give another directory."
-            ) from error
         self.checkpoints = CheckpointStore(self.path)
         self.journal = Journal(self.path / "journal", durable=not self.temporary)
 
@@ -68,7 +66,7 @@ class Storage:
             return None
         self.journal.close()
         self.journal = Journal(self.path / catalog.journal, durable=not self.temporary)
-        return self.checkpoints.restore(deep=deep, journal_begins=first_record(self.path / catalog.journal))
+        return self.checkpoints.restore(deep=deep)
 
     def load(self, pipeline: str, *, deep: bool) -> Restored | None:
         """The same, of this pipeline."""

@@ -12,11 +12,14 @@ from typing import Any
 from penstock.checkpoint.check import Progress, check, read_manifest
 from penstock.checkpoint.identity import new_id
 from penstock.checkpoint.model import Catalog, Entry, Manifest
-from penstock.checkpoint.store import CheckpointStore, rebuild
+from penstock.checkpoint.repair import rebuild
+from penstock.checkpoint.store import CheckpointStore
 from penstock.controller.recovery import plan
 from penstock.controller.storage import Storage
 from penstock.errors import DamagedError, StateError
 from penstock.journal.journal import Journal
+
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,24 @@ def list_checkpoints(path: Path) -> list[Listed]:
 
 
 def program_of(path: Path) -> str:
-    """The text of the program that a storage directory was last used by."""
+    """The text of the program that a storage directory was last used by, whoever uses it.
+
+    A running pipeline may let go of a checkpoint after the catalog was read: then it is read again.
+    """
     store = CheckpointStore(path)
-    if store.read() is None:
-        raise StateError(f"{path} holds no pipeline")
-    return check(path, store.newest, deep=False).saved.program
+    for _ in range(_ATTEMPTS):
+        catalog = store.read()
+        if catalog is None:
+            raise StateError(f"{path} holds no pipeline")
+        try:
+            return check(path, store.newest, deep=False).saved.program
+        except DamagedError:
+            if store.read() == catalog:
+                raise
+    raise StateError(
+        f"{path} is in use, and its checkpoints change faster than they can be read. Try again, or stop the"
+        " pipeline first"
+    )
 
 
 def verify_checkpoints(
