@@ -155,8 +155,9 @@ def test_a_checkpoint_that_the_disk_refuses_costs_no_more_than_itself(
         if not failing.failed:
             assert succeeded
             break
-        if succeeded:  # it was taken, and old ones could not be let go of
-            assert "No space left" in status["last_error"]
+        if succeeded:  # it was taken, and old ones could not be let go of, or a directory of one was left
+            left = failing.failed[0].path.parent.name == "checkpoints"
+            assert left or "No space left" in status["last_error"]
             continue
         refused += 1
         assert "No space left" in message

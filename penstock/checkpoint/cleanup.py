@@ -45,22 +45,23 @@ def keep(store: CatalogFile, kept: Sequence[Entry]) -> tuple[Batches, Batches]:
     if gone:
         store.save(replace(store.catalog, checkpoints=tuple(kept)))
     failpoint("cleanup.catalogued")
-    _remove_unlisted(store)
+    removed = _remove_unlisted(store)
     failpoint("cleanup.removed")
-    return needed, had - needed
+    return needed, had - needed if removed else set()
 
 
 def sweep(store: CatalogFile) -> bool:
     """At a start: delete what a crash left, and the journals of checkpoints that are no more.
 
-    False if a manifest cannot be read: then everything stays.
+    False if a manifest cannot be read, or not be deleted: then everything stays.
     """
     try:
         manifests = [read_manifest(store.root, entry) for entry in store.catalog.checkpoints]
     except DamagedError as error:
         _log.warning("nothing was cleaned up, for nobody knows which files a checkpoint needs: %s", error)
         return False
-    _remove_unlisted(store)
+    if not _remove_unlisted(store):
+        return False
     _sweep_batches(store.root, {batch for manifest in manifests for batch in manifest.batches})
     for path in children(store.root):
         if re.fullmatch(rf"{re.escape(CATALOG_FILE)}\.\d+\.tmp", path.name):
@@ -73,14 +74,17 @@ def sweep(store: CatalogFile) -> bool:
     return True
 
 
-def _remove_unlisted(store: CatalogFile) -> None:
-    """Delete the directories of checkpoints that the catalog does not have."""
+def _remove_unlisted(store: CatalogFile) -> bool:
+    """Delete the directories of checkpoints that the catalog does not have.
+
+    False if that is not possible: what lists batches goes before they do.
+    """
     if store.closed:
-        return
+        return False
     listed = {entry.id for entry in store.catalog.checkpoints}
-    for path in children(store.directory):
-        if is_id(path.name) and path.name not in listed:
-            remove_directory(path, first=MANIFEST_FILE)
+    unlisted = [p for p in children(store.directory) if is_id(p.name) and p.name not in listed]
+    left = [path for path in unlisted if not remove_directory(path, first=MANIFEST_FILE)]
+    return not left
 
 
 def _sweep_batches(root: Path, needed: Batches) -> None:
