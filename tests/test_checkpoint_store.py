@@ -606,6 +606,20 @@ def test_no_start_goes_back_over_a_change_of_program_and_its_undoing(store: Chec
         opened(store.root).restore(deep=False)
 
 
+def test_a_change_of_program_is_remembered_when_its_checkpoint_is_gone(store: CheckpointStore) -> None:
+    commit(store, 1)
+    between = store.commit(changed(2), {})
+    commit(store, 3)
+    newest = commit(store, 4)
+    store.delete(between)
+    assert [entry.transaction for entry in store.candidates] == [4, 3]
+    (store.root / CATALOG_FILE).unlink()
+    rebuild(store.root, without_damaged=False)
+    again = opened(store.root)
+    assert [entry.transaction for entry in again.candidates] == [4, 3]
+    assert again.newest.since == newest.since
+
+
 def test_the_only_one_to_fall_back_on_is_retained_before_newer_ones_that_are_damaged(
     store: CheckpointStore,
 ) -> None:

@@ -66,7 +66,7 @@ RECORDS = [
     Record(Kind.SKIP, 2, AT, note={"reason": "division by zero"}),
     Record(Kind.BEGIN, 3, AT),
     Record(Kind.ROLL_BACK, 3, AT),
-    Record(Kind.CONNECTOR, 4, AT, note={"connector": "orders_in", "paused": False}),
+    Record(Kind.JOIN, 4, AT, note={"output": "out", "transaction": 3}),
 ]
 
 

@@ -117,7 +117,7 @@ class CatalogFile:
         begins = first_record(self.root / catalog.journal) or 0
         return [
             newest,
-            *takewhile(lambda entry: entry.record >= begins and entry.program == newest.program, older),
+            *takewhile(lambda entry: entry.record >= begins and entry.since == newest.since, older),
         ]
 
     def retained(self, retention: int) -> Sequence[Entry]:

@@ -93,6 +93,8 @@ class Manifest:
     program: str  # what it computes, as a mark
     files: dict[str, Content]  # in the checkpoint's own directory
     traces: dict[str, dict[str, Size]]
+    since: str = ""
+    """The checkpoint with which its program began, and no other program came between."""
 
     @property
     def batches(self) -> Batches:
@@ -123,6 +125,8 @@ class Entry:
     suspect: bool = False
     """Whether a file of it was found to be damaged: all of it is checked before it is used again."""
     verified: datetime | None = None
+    since: str = ""
+    """As in the manifest."""
 
     @classmethod
     def of(cls, manifest: Manifest, content: Content) -> Entry:
@@ -137,6 +141,7 @@ class Entry:
             manifest.program,
             content,
             manifest.name,
+            since=manifest.since,
         )
 
     def __str__(self) -> str:

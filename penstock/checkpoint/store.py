@@ -115,6 +115,7 @@ class CheckpointStore(CatalogFile):
         described = replace(saved, waiting=waiting, carried=carried)
         files[STATE_FILE] = STATE.write(directory / STATE_FILE, described)
         failpoint("checkpoint.files")
+        before = self.catalog.line[-1:]
         manifest = Manifest(
             checkpoint=id_,
             at=datetime.now(UTC),
@@ -128,6 +129,7 @@ class CheckpointStore(CatalogFile):
             program=saved.meaning,
             files=files,
             traces={trace: dict(batches) for trace, batches in traces.items()},
+            since=next((entry.since for entry in before if entry.program == saved.meaning), id_),
         )
         content = MANIFEST.write(directory / MANIFEST_FILE, manifest)
         failpoint("checkpoint.manifest")
