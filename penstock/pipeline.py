@@ -207,8 +207,14 @@ class Pipeline:
 
     def verify_checkpoint(self, reference: str) -> None:
         """Read every byte of a checkpoint, by id or name; DamagedError lists every file that is not as it was
-        written."""
-        self._running().checkpoints.verify(reference)
+        written. If the pipeline itself has one of them, it cannot go on."""
+        controller = self._running()
+        try:
+            controller.checkpoints.verify(reference)
+        except DamagedError as error:
+            if controller.checkpoints.shares_damage(reference):
+                raise controller.damaged(error) from error
+            raise
 
     def delete_checkpoint(self, reference: str) -> None:
         """Delete a checkpoint, by id or name, and what only it has."""

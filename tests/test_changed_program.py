@@ -21,7 +21,11 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import EvaluationError, PenstockError, StateError, StorageError
+from penstock.controller.checkpoints import Policy
+from penstock.controller.opening import Opening
+from penstock.controller.storage import Storage
+from penstock.errors import DamagedError, EvaluationError, PenstockError, StateError, StorageError
+from penstock.sql import parse_program
 
 TABLES = """
 CREATE TABLE t (id INT PRIMARY KEY, g INT, n BIGINT);
@@ -267,6 +271,32 @@ def test_an_output_that_is_gone_keeps_nobody_from_starting(opened: Open, tmp_pat
     shutil.rmtree(out.parent)
     out.parent.write_text("no directory")
     compare(opened(TABLES + SUMS + LARGE))
+
+
+def test_no_program_is_gone_over_to_with_damaged_batches(opened: Open, tmp_path: Path) -> None:
+    first = opened(TABLES + SUMS)
+    fill(first)
+    first.checkpoint()
+    before = set((tmp_path / "storage" / "batches" / "view-sums").iterdir())
+    first.insert("t", [{"id": 500, "g": 1, "n": 1}])
+    first.flush()
+    first.stop()
+    for path in set((tmp_path / "storage" / "batches" / "view-sums").iterdir()) - before:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(DamagedError, match="view-sums"):
+        opened(TABLES + SUMS + LARGE)  # which is filled from t
+    compare(opened(TABLES + SUMS + LARGE))  # from the older checkpoint, with nothing lost
+
+
+def test_a_start_that_was_interrupted_opens_nothing(tmp_path: Path) -> None:
+    opening = Opening("p", parse_program(TABLES + SUMS), {"workers": 2}, Policy(), ())
+    opening.interrupt()
+    storage = Storage(tmp_path / "storage")
+    with pytest.raises(StateError, match="was stopped while it was starting"):
+        opening.open(storage)
+    storage.close()
 
 
 class Quiet(SimpleHTTPRequestHandler):

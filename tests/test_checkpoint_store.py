@@ -517,7 +517,9 @@ def test_batches_stay_as_long_as_a_manifest_that_lists_them(store: CheckpointSto
 
     path = batch_path(store.root, *batch(store.root, 0)[:2])
     with using(Refusing()):
-        assert store.retire(2)[1] == set()
+        needed, gone = store.retire(2)
+        assert batch(store.root, 0)[:2] in needed
+        assert gone == set()
         assert not store.sweep()
     assert path.exists()
     assert store.sweep()
@@ -618,6 +620,14 @@ def test_a_change_of_program_is_remembered_when_its_checkpoint_is_gone(store: Ch
     again = opened(store.root)
     assert [entry.transaction for entry in again.candidates] == [4, 3]
     assert again.newest.since == newest.since
+
+
+def test_no_start_goes_back_over_a_change_in_a_catalog_that_does_not_tell_since_when(
+    store: CheckpointStore,
+) -> None:
+    for entry in (commit(store, 1), store.commit(changed(2), {})):
+        store.change(entry, since="")
+    assert [entry.transaction for entry in store.candidates] == [2]
 
 
 def test_the_only_one_to_fall_back_on_is_retained_before_newer_ones_that_are_damaged(

@@ -148,8 +148,9 @@ def test_a_flipped_bit_in_a_batch_is_found_before_it_matters(
     assert run("verify", str(storage)).exit_code == 0, "the damaged one went away in time"
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["flipped", "missing"])
 def test_damage_that_verifying_finds_gets_into_no_new_checkpoint(
-    opened: Open, storage: Path, two: list[dict[str, Any]]
+    opened: Open, storage: Path, two: list[dict[str, Any]], lost: bool
 ) -> None:
     pipeline = opened()
     pipeline.start()
@@ -159,15 +160,27 @@ def test_damage_that_verifying_finds_gets_into_no_new_checkpoint(
     shared = set(batches(storage, listed(storage)[0]))
     for path in batches(storage, newest):
         if path not in shared:
-            flip(path)
-    with pytest.raises(DamagedError):
-        pipeline.verify_checkpoint(newest["id"])
+            path.unlink() if lost else flip(path)
     with pytest.raises(DamagedError, match="cannot go on"):
-        pipeline.checkpoint()
+        pipeline.verify_checkpoint(newest["id"])
     assert pipeline.state == "Stopped"
+    with pytest.raises(StateError, match="no checkpoint can be taken"):
+        pipeline.checkpoint()
     pipeline = opened()
     pipeline.start()
     assert sums(pipeline) == expected(1, 2, 3, 4), "from an older one, with nothing lost"
+
+
+def test_damage_that_only_a_checkpoint_has_stops_nothing(
+    opened: Open, storage: Path, two: list[dict[str, Any]]
+) -> None:
+    pipeline = opened()
+    pipeline.start()
+    flip(storage / "checkpoints" / two[0]["id"] / "state.json")
+    with pytest.raises(DamagedError):
+        pipeline.verify_checkpoint(two[0]["id"])
+    insert(pipeline, 4)
+    assert sums(pipeline) == expected(1, 2, 3, 4)
 
 
 def damage_missing(path: Path) -> None:

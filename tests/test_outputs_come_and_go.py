@@ -105,7 +105,7 @@ def test_an_output_that_was_left_out_when_its_view_changed_is_refused(start: Sta
     insert(pipeline, 1, 2)
     pipeline.stop()
     start(where="id > 1").stop()
-    with pytest.raises(ConnectorError, match=r"v1 has transactions up to 2, .* it was left out for a while"):
+    with pytest.raises(ConnectorError, match=r"v1 .* nobody can tell what it missed"):
         start("v1", where="id > 1")
     (tmp_path / "out" / ".v1.jsonl.penstock").unlink()
     pipeline = start("v1", where="id > 1")
@@ -113,6 +113,20 @@ def test_an_output_that_was_left_out_when_its_view_changed_is_refused(start: Sta
     pipeline = start("v1", where="id > 1")
     insert(pipeline, 3)
     assert written(tmp_path, "v1") == [(2, 2), (3, 3)]
+
+
+def test_an_output_that_began_before_its_view_changed_is_told_of_the_change(
+    start: Start, tmp_path: Path
+) -> None:
+    pipeline = start("v1")
+    insert(pipeline, 1, 2)
+    pipeline.stop()
+    start("v1", "v2").kill()  # before any checkpoint knows of it
+    pipeline = start("v1", "v2", where="id > 1")
+    pipeline.flush()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "v2.jsonl").read_text().splitlines()]
+    changes = [(line["_transaction"], line["_change_type"], line["id"]) for line in lines]
+    assert sorted(changes) == [(2, "insert", 1), (2, "insert", 2), (3, "delete", 1)]
 
 
 def test_an_output_that_lost_its_memory_begins_anew(start: Start, tmp_path: Path) -> None:

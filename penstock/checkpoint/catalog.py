@@ -114,10 +114,11 @@ class CatalogFile:
         """
         catalog = self.catalog
         newest, *older = reversed(catalog.line)
-        begins = first_record(self.root / catalog.journal) or 0
+        with explained(f"{self.root} cannot be used", "Check the disk and its rights."):
+            begins = first_record(self.root / catalog.journal) or 0
         return [
             newest,
-            *takewhile(lambda entry: entry.record >= begins and entry.since == newest.since, older),
+            *takewhile(lambda entry: entry.record >= begins and entry.origin == newest.origin, older),
         ]
 
     def retained(self, retention: int) -> Sequence[Entry]:

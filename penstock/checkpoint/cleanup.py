@@ -47,7 +47,7 @@ def keep(store: CatalogFile, kept: Sequence[Entry]) -> tuple[Batches, Batches]:
     failpoint("cleanup.catalogued")
     removed = _remove_unlisted(store)
     failpoint("cleanup.removed")
-    return needed, had - needed if removed else set()
+    return (needed, had - needed) if removed else (needed | had, set())
 
 
 def sweep(store: CatalogFile) -> bool:

@@ -144,6 +144,11 @@ class Entry:
             since=manifest.since,
         )
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The same for checkpoints of one program that no other one came between."""
+        return self.since, self.program
+
     def __str__(self) -> str:
         called = f"{self.name} ({self.id})" if self.name else self.id
         return f"{called}, transaction {self.transaction}"

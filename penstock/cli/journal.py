@@ -65,7 +65,7 @@ def show(entries: list[Entry], console: Console) -> None:
         record = entry.record
         table.add_row(
             str(entry.number),
-            "" if record.kind is Kind.CONNECTOR else str(record.transaction),
+            "" if record.kind in (Kind.CONNECTOR, Kind.JOIN) else str(record.transaction),
             record.kind,
             record.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
             escape(_content(entry)),

@@ -16,7 +16,7 @@ from penstock.checkpoint.check import Checked
 from penstock.checkpoint.model import Carried, Saved, batch_path
 from penstock.checkpoint.store import Restored
 from penstock.controller.programs import connectors_of
-from penstock.controller.recovery import Complete, Plan, Reopen, Replay, plan
+from penstock.controller.recovery import Complete, Plan, Reopen, Replay, joined, plan
 from penstock.controller.storage import Storage
 from penstock.engine.difference import Difference, difference
 from penstock.engine.engine import Engine
@@ -51,6 +51,13 @@ def needed(saved: Saved, engine: Engine) -> Bootstrap | None:
     return Bootstrap(difference(saved.relations, now), now)
 
 
+def must_catch_up(storage: Storage, saved: Saved) -> bool:
+    """Whether there is something after a checkpoint that only its own program can bring back: transactions
+    that it committed, or outputs that began with the rows of its views."""
+    replays = any(isinstance(stage, Replay) for stage in recorded(storage, saved).stages)
+    return replays or bool(joined(storage.journal.open(saved.record), saved.meaning))
+
+
 def recorded(storage: Storage, saved: Saved) -> Plan:
     """What the journal has after a checkpoint, and whether it leaves room for another program."""
     made = plan(storage.journal.open(saved.record), saved.transaction, saved.positions, lambda _: True)
@@ -61,11 +68,6 @@ def recorded(storage: Storage, saved: Saved) -> Plan:
             " the program that it was opened in, then start the changed one"
         )
     return made
-
-
-def must_catch_up(made: Plan) -> bool:
-    """Whether transactions have to be replayed, which only the program can do that committed them."""
-    return any(isinstance(stage, Replay) for stage in made.stages)
 
 
 def bootstrap(
@@ -102,6 +104,7 @@ def bootstrap(
     engine.state.load(traces, verified=restored.deep)
     filled = [name.lower() for name in todo.difference.filled]
     result = engine.fill(filled, saved.transaction, datetime.now(UTC)) if filled else None
+    engine.state.verify_rest()  # no start can go back over this one
     failpoint("bootstrap.filled")
     carried = list(_carried(todo.difference, checked, storage.path, engine, program, outputs_of, then))
     rows = {todo.identities[n.lower()].name: count for n, count in saved.rows.items() if n.lower() in kept}

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.checkpoint.check import read_manifest
 from penstock.checkpoint.model import Carried, Entry, Pending, Saved
 from penstock.controller.machine import Event, State
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
@@ -130,6 +131,7 @@ class Checkpoints:
     def take_after_replay(self, transaction: int, record: int) -> None:
         """Take one where the replay ended, for another program to go on from; `record` comes next."""
         t = self._transactions
+        t.engine.state.verify_rest()
         saved = self._state(transaction, record)
         t.storage.checkpoints.commit(saved, t.engine.state.keep_more(), self._changes())
 
@@ -169,11 +171,20 @@ class Checkpoints:
     def verify(self, reference: str) -> Entry:
         """Look at every byte of a checkpoint; `DamagedError` has all faults."""
         store = self._transactions.storage.checkpoints
+        return store.verify(store.find(reference)).entry
+
+    def shares_damage(self, reference: str) -> bool:
+        """Whether the pipeline itself has, or has merged, a batch of a checkpoint that is damaged now."""
+        store = self._transactions.storage.checkpoints
         try:
-            return store.verify(store.find(reference)).entry
+            traces = read_manifest(store.root, store.find(reference)).traces
         except DamagedError:
-            self._transactions.engine.state.doubt()  # which may have the same batches
-            raise
+            return False
+        try:
+            self._transactions.engine.state.refuse_damaged(traces)
+        except DamagedError:
+            return True
+        return False
 
     def delete(self, reference: str) -> Entry:
         """Let go of a checkpoint, and of what only it has."""

@@ -74,7 +74,9 @@ class Controller:
         return threading.Thread(target=target, name=f"penstock {name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to recover; `recovered` waits for the end of it."""
+        """Begin to recover, unless it was stopped already; `recovered` waits for the end of it."""
+        if self._stopping.is_set():
+            return
         for thread in [*self._deliverers, self._threads[0]]:
             thread.start()
 
@@ -95,6 +97,7 @@ class Controller:
         self._stopping.set()
         for output in self._outputs:
             output.unbind()
+            output.stop(drop=True)
 
     def recovered(self, timeout: float | None = None) -> bool:
         """Wait until the pipeline is running or paused; raises what kept it from either."""

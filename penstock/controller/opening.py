@@ -71,13 +71,18 @@ class Opening:
         elif restored.checked.saved.program != self._program.text:
             restored = self._rewritten(storage, restored)
         assert restored is not None, "a storage directory that was begun has a checkpoint"
+        self._refuse_if_interrupted()
         return self._controlled(storage, restored, engine, self._program, durations)
 
     def interrupt(self) -> None:
-        """Let `open` fail soon, if it is waiting for something."""
+        """Let `open` fail as soon as it can."""
         self._interrupted = True
         if (catching_up := self._catching_up) is not None:
             catching_up.interrupt()
+
+    def _refuse_if_interrupted(self) -> None:
+        if self._interrupted:
+            raise StateError("the pipeline was stopped while it was starting")
 
     @property
     def _configuration(self) -> dict[str, Any]:
@@ -121,10 +126,11 @@ class Opening:
         self, todo: bootstrap.Bootstrap, storage: Storage, restored: Restored, engine: Engine
     ) -> Restored:
         """The checkpoint of another program, made one of this program."""
+        self._refuse_if_interrupted()
         self.bootstrapping = engine
         try:
             then = parse_program(restored.checked.saved.program)
-            if bootstrap.must_catch_up(bootstrap.recorded(storage, restored.checked.saved)):
+            if bootstrap.must_catch_up(storage, restored.checked.saved):
                 self._catch_up(storage, restored, then, engine)
                 restored = _read_again(storage, restored)
             bootstrap.bootstrap(
@@ -141,12 +147,14 @@ class Opening:
         gone = [c.name for v in then.views for c in v.connectors if c.name not in self._outputs]
         if gone:
             _log.warning("not in the program any more, and not given what is replayed: %s", ", ".join(gone))
+        # Functions that are new are given rows of the new program only.
+        new = [o.name for _, o in self._callbacks if o.name not in restored.checked.saved.delivered]
         before = Engine(then, engine.spark, storage.batches, engine.workers)
         moment = Durations(0, time.monotonic())
-        self._catching_up = self._controlled(storage, restored, before, then, moment, without=gone)
-        if self._interrupted:
-            raise StateError("the pipeline was stopped while it was starting")
+        self._catching_up = self._controlled(storage, restored, before, then, moment, without=[*gone, *new])
+        self._refuse_if_interrupted()
         self._catching_up.catch_up()
+        self._refuse_if_interrupted()
         failpoint("bootstrap.caught-up")
 
     def _outputs_of(self, view: str) -> list[str]:
@@ -187,9 +195,11 @@ class Opening:
             for c in v.connectors
             if c.name not in without
         ]
-        given += [(view, output) for view, output in self._callbacks if view.lower() in engine.relations]
+        given += [(view, output) for view, output in self._callbacks if output.name not in without]
         outputs = [
-            OutputRunner(view, output, owner, engine.relation(view).arrow, failed) for view, output in given
+            OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
+            for view, output in given
+            if view.lower() in engine.relations
         ]
         saved = replace(restored.checked.saved, configuration=self._configuration)
         restored = replace(restored, checked=replace(restored.checked, saved=saved))

@@ -85,6 +85,12 @@ class OutputRunner:
 
     def gap(self) -> ConnectorError:
         """Why it cannot be given what it lacks."""
+        if self.delivered >= self.least:
+            return ConnectorError(
+                f"the output {self.name} has transactions up to {self.delivered}, and the pipeline ran"
+                " without it since: nobody can tell what it missed. Empty it to have it begin with the rows"
+                " of its view at the next start, or give it another name."
+            )
         return ConnectorError(
             f"the output {self.name} has transactions up to {self.delivered}, and those up to"
             f" {self.least} are no longer in the journal: it was left out for a while, emptied or restored"

@@ -105,6 +105,13 @@ class Plan:
     rows: int
 
 
+def joined(entries: Sequence[Entry], program: str) -> dict[str, int]:
+    """The outputs that were given the rows of their views, as those of which transaction; what an output was
+    given of another `program` says nothing about this one."""
+    notes = [entry.record.note for entry in entries if entry.record.kind is Kind.JOIN]
+    return {note["output"]: note["transaction"] for note in notes if note["program"] == program}
+
+
 def plan(
     entries: Sequence[Entry],
     last: int,

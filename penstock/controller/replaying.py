@@ -20,6 +20,7 @@ from penstock.controller.recovery import (
     Replay,
     digests_of,
     inputs_of,
+    joined,
     plan,
     positions_of,
     verify,
@@ -187,21 +188,19 @@ class Replayer:
 
     def _open_outputs(self, entries: Sequence[Entry]) -> None:
         known = dict(self.saved.delivered)
-        joined: dict[str, int] = {}
         for entry in entries:
             known.update(entry.record.note.get("delivered", {}))
-            if entry.record.kind is Kind.JOIN:
-                joined[entry.record.note["output"]] = entry.record.note["transaction"]
+        began = joined(entries, self.saved.meaning)
         for output in self._t.outputs:
             output.least = self.saved.delivered.get(output.name, NOTHING)
             output.open(known.get(output.name, NOTHING))
             if self.saved.transaction >= 0:
-                self._admit(output, joined.get(output.name))
+                self._admit(output, began.get(output.name))
 
-    def _admit(self, output: OutputRunner, joined: int | None) -> None:
+    def _admit(self, output: OutputRunner, began: int | None) -> None:
         """What came before the checkpoint is not in the journal: an output that has nothing of it begins with
         the rows that its view has, and one that has only a part of it can be given neither. Of one that the
-        checkpoint does not know, and that has not `joined` since, nobody can tell what it missed."""
+        checkpoint does not know, and that did not begin since, nobody can tell what it missed."""
         known = output.name in self.saved.delivered
         if not known:
             grown = pauses()  # only the output itself can tell whether it is new
@@ -209,8 +208,8 @@ class Replayer:
                 if self._t.stopping.wait(next(grown)):
                     self._refuse_if_stopping()
                 output.open(NOTHING)
-            output.least = self.saved.transaction if joined is None else joined
-        if not output.opened or (output.delivered >= output.least and (known or joined is not None)):
+            output.least = self.saved.transaction if began is None else began
+        if not output.opened or (output.delivered >= output.least and (known or began is not None)):
             output.carries = known
             return
         if output.delivered > NOTHING:
@@ -236,7 +235,8 @@ class Replayer:
 
     def _join_output(self, output: OutputRunner, last: int) -> None:
         """Give a new output the rows that its view has, as the change of the last transaction."""
-        self._t.append(Kind.JOIN, note={"output": output.name, "transaction": last})
+        note = {"output": output.name, "transaction": last, "program": self.saved.meaning}
+        self._t.append(Kind.JOIN, note=note)
         rows = self._t.engine.rows(output.view)
         if rows.num_rows:
             output.put(last, with_change_type(rows))

@@ -57,6 +57,8 @@ class State:
         self._next_reader = 0
         self._garbage: list[_Garbage] = []
         self._saved: set[tuple[str, str]] = set()
+        self._had: set[tuple[str, str]] = set()
+        """What this run has, or has merged and a checkpoint has still."""
         self._unverified: dict[tuple[str, str], Content] = {}
         self.run = secrets.token_hex(4)
         """Part of the names of the batches that this run of the pipeline writes."""
@@ -77,6 +79,7 @@ class State:
                 (trace, name): s.content for trace, batches in traces.items() for name, s in batches.items()
             }
             self._saved = set(saved)
+            self._had = set(saved)
             self._unverified = {} if verified else saved
             while next(self.directory.glob(f"*/*-{self.run}-*"), None) is not None:
                 self.run = secrets.token_hex(4)
@@ -89,11 +92,12 @@ class State:
                 found.setdefault(trace, {})[name] = content.bytes, content.checksum
             return found
 
-    def doubt(self) -> None:
-        """Damage was found somewhere: look at every batch again before it is used, or saved, once more."""
-        with self._lock:
-            for trace, batches in self._traces.items():
-                self._unverified |= {(trace, name): size.content for name, size in batches.items()}
+    def refuse_damaged(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
+        """`DamagedError` if one of these batches that this run has, or has merged, is damaged now."""
+        for trace, batches in traces.items():
+            for name, size in batches.items():
+                if (trace, name) in self._had:
+                    refuse_damaged(self.path(trace, name), size.content)
 
     def verify_rest(self) -> None:
         """Look at what nobody has looked at since it was restored; `DamagedError` if it is damaged."""
@@ -116,6 +120,7 @@ class State:
         is deleted unless the pipeline itself has it."""
         with self._lock:
             self._saved = saved
+            self._had = {b for b in self._had if b in saved or b[1] in self._traces.get(b[0], {})}
             for trace, name in gone:
                 if name not in self._traces.get(trace, {}):
                     self._garbage.append(_Garbage(trace, name, set(self._readers)))
@@ -153,6 +158,7 @@ class State:
         with self._lock:
             for (trace, name), size in batches.items():
                 self._traces.setdefault(trace, {})[name] = size
+            self._had |= set(batches)
 
     def discard(self, transaction: int) -> None:
         """Delete what a transaction wrote that did not take effect."""
@@ -180,6 +186,7 @@ class State:
                     self._garbage.append(_Garbage(done.trace, part, set(self._readers)))
             if size.rows:
                 batches[name] = size
+                self._had.add((done.trace, name))
             else:
                 self._garbage.append(_Garbage(done.trace, name, set()))
         self._collect()

@@ -238,7 +238,7 @@ class Journal:
 
     def trim(self, before: int) -> None:
         """Delete what holds only records before that one."""
-        segments = sorted(path for path in self._directory.glob("*.log") if path.stem.isdigit())
+        segments = _segments(self._directory)
         with _writing(self._directory):
             for path, following in pairwise(segments):  # in order, so that a crash leaves no gap
                 if int(following.stem) <= before:
@@ -285,7 +285,7 @@ def read_segments(directory: Path, first: int = 0) -> list[Segment]:
     old = sorted(directory.glob("*.json"))
     if old:
         raise StorageError(f"{old[0]} is of journal format version 1; use the Penstock that wrote it.")
-    paths = sorted(directory.glob("*.log"))
+    paths = _segments(directory)
     while len(paths) > 1 and paths[1].stem <= f"{first:012d}":
         del paths[0]  # a checkpoint made it superfluous, and a crash kept it from being deleted
     segments = [read_segment(path) for path in paths]
@@ -305,12 +305,12 @@ def read_segments(directory: Path, first: int = 0) -> list[Segment]:
 
 def first_record(directory: Path) -> int | None:
     """The number of the first record that a journal may have; None if there is no journal."""
-    return min((int(m[1]) for _, m in _files(directory) if m[2] == ".log" and not m[3]), default=None)
+    return min((int(path.stem) for path in _segments(directory)), default=None)
 
 
 def segments_with_records(directory: Path) -> list[Path]:
     """The segments that are not empty, in order."""
-    return sorted(path for path in directory.glob("*.log") if path.stat().st_size > HEADER_SIZE)
+    return [path for path in _segments(directory) if path.stat().st_size > HEADER_SIZE]
 
 
 def remove_journal(directory: Path) -> None:
@@ -337,6 +337,10 @@ def _entries(segments: Sequence[Segment]) -> list[Entry]:
 def _files(directory: Path) -> list[tuple[Path, re.Match[str]]]:
     """The files of a journal, and the parts of their names."""
     return [(path, match) for path in children(directory) if (match := _NAME.fullmatch(path.name))]
+
+
+def _segments(directory: Path) -> list[Path]:
+    return [path for path, match in _files(directory) if match[2] == ".log" and not match[3]]
 
 
 def _writing(path: Path) -> AbstractContextManager[None]:

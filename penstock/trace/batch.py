@@ -61,7 +61,10 @@ class Batch:
 
 def refuse_damaged(path: Path, expected: Content) -> None:
     """`DamagedError` unless the file contains what it must."""
-    found = content_of(path)
+    try:
+        found = content_of(path)
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror}") from error
     if found != expected:
         raise DamagedError(f"{path} is damaged: expected {expected}, found {found}")
 

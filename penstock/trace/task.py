@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from penstock.errors import DamagedError
 from penstock.storage.files import Content
 from penstock.trace.batch import Batch, refuse_damaged, write_batch
 from penstock.trace.merge import choose_smallest, merge
@@ -139,7 +140,10 @@ class Task:
         path = self._directory / trace / f"{name}.arrow"
         if (unverified := self._unverified.get(trace, {}).get(name)) is not None:
             refuse_damaged(path, Content(*unverified))
-        return Layout.of_file(str(path))
+        try:
+            return Layout.of_file(str(path))
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedError(f"{path} cannot be read: {error}") from error
 
     def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str]:
         """Write one batch with the contents of several; returns its rows, bytes and checksum."""
