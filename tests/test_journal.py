@@ -872,6 +872,7 @@ def storage(tmp_path: Path) -> Path:
 
 def test_show_is_a_table(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("rich._console", None)  # one that an earlier test made has the width of then
     done = CliRunner().invoke(app, ["journal", "show", str(storage)])
     assert done.exit_code == 0, done.output
     lines = [re.split(r" *│ *", line)[1:-1] for line in done.output.splitlines() if line.startswith("│")]
