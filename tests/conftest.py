@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("penstock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="histories of 12 transactions instead of 5")
+    parser.addoption("--long", action="store_true", help="histories of 20 transactions instead of 5")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,7 @@ SCHEMA = load_schema()
 CASES = load_cases()
 CHUNK = 16
 COMPARE_AFTER = (0, 3, 5)
-COMPARE_LONG = (0, 1, 4, 7, 12)  # a table is empty after 3 of 5 transactions, and after 7 of 12
+COMPARE_LONG = (0, 1, 5, 10, 11, 15, 20)  # a table is empty after 3 of 5 transactions, and after 11 of 20
 
 
 def _history(stream: int, transactions: int) -> History:

@@ -201,5 +201,6 @@ class State:
                     kept.append(item)
                 else:
                     remove_garbage(self.path(item.trace, item.name))
+                    self._had.discard((item.trace, item.name))
                     self._unverified.pop((item.trace, item.name), None)
             self._garbage = kept
