@@ -8,7 +8,7 @@ STAMP := .venv/.setup-done
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all bench bench-all bench-recovery bench-checkpoint lint format clean
+.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint lint format clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -25,8 +25,8 @@ demo: setup ## A small shop: views that follow its orders
 test: setup ## All tests but the long ones
 	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup -m "not slow"
 
-test-all: setup ## All tests, with the long crash and soak runs and longer histories
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup --long
+test-long: setup ## The long ones: crashes at every step, soak runs, many random histories
+	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup -m slow
 
 bench: setup ## Penstock beside Spark's own ways, answers checked
 	$(VENV_PYTHON) -m benchmarks

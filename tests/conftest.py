@@ -21,10 +21,6 @@ hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="histories of 20 transactions instead of 5")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several processes (`-n`) the tests of a file stay together, and long ones go first, alone."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
