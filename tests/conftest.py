@@ -21,9 +21,15 @@ hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
 
 
+def _minutes(item: pytest.Item) -> float:
+    """How long a test takes, roughly: `slow` may say so."""
+    slow = item.get_closest_marker("slow")
+    return 0 if slow is None else float(slow.kwargs.get("minutes", 1))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (`-n`) the tests of a file stay together, and long ones go first, alone."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """With several processes (`-n`) the tests of a file stay together, and the longest go first, alone."""
+    items.sort(key=_minutes, reverse=True)
     for item in items:
         if not any(item.iter_markers("slow")) and not any(item.iter_markers("xdist_group")):
             item.add_marker(pytest.mark.xdist_group(item.path.name))

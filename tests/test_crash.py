@@ -100,7 +100,7 @@ def _expected(rows: int) -> list[dict[str, int]]:
 CYCLES = 15
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("rows", "rate", "batch"), [(15_000, 800, 100_000), (1_000, 60, 4)], ids=["steady", "few"]

@@ -104,7 +104,7 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, postgres: Postgres) -> 
     return Life(tmp_path, mode, postgres.uri(name))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=9)
 @pytest.mark.timeout(1800)
 def test_a_kill_at_any_boundary_changes_nothing(life: Life, capsys: pytest.CaptureFixture[str]) -> None:
     points = [point for point in FAILPOINTS if applies(point, life.mode)]

@@ -77,7 +77,7 @@ def test_any_history(running: Trial, history: list[list[Step]]) -> None:
     assert_equal(running.failures)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 @pytest.mark.timeout(1800)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=HISTORIES)

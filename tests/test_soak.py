@@ -26,7 +26,7 @@ def _assert_logarithmic(stats: dict[str, Any]) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=12)
 @pytest.mark.timeout(4 * 3600)
 def test_thousands_of_transactions() -> None:
     seed = seed_of_run()
