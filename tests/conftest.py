@@ -21,6 +21,10 @@ hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="histories of 20 transactions instead of 8")
+
+
 def _minutes(item: pytest.Item) -> float:
     """How long a test takes, roughly: `slow` may say so."""
     slow = item.get_closest_marker("slow")
