@@ -15,17 +15,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.connectors import CallbackOutput, parse_pushed, to_arrow
-from penstock.controller.changes import Changes
+from penstock.controller.changes import Changes, Slow
 from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
 from penstock.controller.opening import LIMITS, Opening
+from penstock.controller.sent import Sent
 from penstock.controller.settings import fault_tolerance
 from penstock.controller.storage import Storage
 from penstock.controller.stored import go_back, listed, repair
-from penstock.controller.work import Arrival, Ask
+from penstock.controller.work import Arrival, Ask, Work
 from penstock.engine.engine import Engine
 from penstock.engine.programs import explain_view
-from penstock.engine.relations import ViewRelation
+from penstock.engine.relations import CLOCK
 from penstock.errors import (
     DamagedError,
     EvaluationError,
@@ -37,7 +38,7 @@ from penstock.sql import Program, Table, parse_insert, parse_program
 _log = logging.getLogger("penstock")
 
 _CONFIG = {"workers": int, "spark": dict, "fault_tolerance": dict, **dict.fromkeys(LIMITS, int)}
-_MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs")
+_MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
 
 
 class Pipeline:
@@ -46,8 +47,9 @@ class Pipeline:
     `storage` is a directory that outlives the process; None means a temporary one. `config` may set
     `workers` (parallel tasks, default: the processors of this machine), `max_transaction_rows`,
     `max_queued_rows`, `min_batch_size_records` and `max_buffering_delay_usecs` (wait that long for that many
-    rows), `fault_tolerance` (a dict with `checkpoint_interval_secs`, `retention` and `verify`), and `spark`,
-    a dict of Spark settings for an application that is not yet running.
+    rows), `max_gathering_delay_usecs` (wait that long for those who sent the last rows), `fault_tolerance` (a
+    dict with `checkpoint_interval_secs`, `retention` and `verify`), and `spark`, a dict of Spark settings for
+    an application that is not yet running.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class Pipeline:
 
     # -- life -----------------------------------------------------------------------------------
 
-    def start(self, *, wait: bool = True) -> None:
+    def start(self, *, wait: bool = True, paused: bool = False) -> None:
         """Start Spark if need be, open the storage, and bring back what was there.
 
-        Without `wait` it returns while recorded transactions are still being replayed.
+        Without `wait` it returns while recorded transactions are still being replayed. `paused`: take nothing
+        from input connectors until `resume`.
         """
         if self._controller is not None:
             raise StateError(f"the pipeline {self.name} is already running")
@@ -92,6 +95,7 @@ class Pipeline:
             raise
         finally:
             self._opening = None
+        controller.pause(paused)
         controller.start()
         if wait:
             self._recovered(None)
@@ -159,6 +163,17 @@ class Pipeline:
         return "Stopping" if self._stopping else self._controller.state
 
     @property
+    def last_transaction(self) -> int:
+        """The number of the last transaction that ended."""
+        return self._running().transaction
+
+    @property
+    def failure(self) -> str | None:
+        """Why it is paused or broken, if it is because of a failure."""
+        error = None if self._controller is None else self._controller.error
+        return None if error is None else str(error)
+
+    @property
     def _filling(self) -> Engine | None:
         return None if self._opening is None else self._opening.bootstrapping
 
@@ -200,7 +215,7 @@ class Pipeline:
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """All checkpoints, oldest first: id, name, at, transaction, rows, bytes, own_bytes (what no other one
-        has), verified, suspect, aside."""
+        has), program (a mark of what it computes), verified, suspect, aside."""
         self._running()
         assert self._storage is not None
         return [item.plain() for item in listed(self._storage.checkpoints)]
@@ -263,20 +278,34 @@ class Pipeline:
 
         A bad record raises BadRowError, and nothing of the call takes effect.
         """
+        return self.send(table, data, format, **config).rows
+
+    def send(self, table: str, data: bytes | str, format: str = "json", **config: Any) -> Sent:
+        """The same as `push`; what it returns can be asked later whether the records are in the views."""
         declared = self._table(table)
-        relation = self._running().engine.table(table)
+        controller = self._running()
+        relation = controller.engine.table(table)
         content = data.encode() if isinstance(data, str) else data
         described = {"name": format, "config": config}
         rows = parse_pushed(content, described, declared, relation.arrow, relation.defaults)
-        self._submit(declared.name, rows)
-        count: int = rows.num_rows
-        return count
+        return Sent(rows.num_rows, controller, self._submit(declared.name, rows))
+
+    def sent_by(self, connector: str) -> Sent:
+        """What an input connector has given so far: ask it later whether all of it is in the views."""
+        controller = self._running()
+        given = controller.given_by(connector)
+        return Sent(0 if given is None else given.rows, controller, given)
 
     def execute(self, sql: str) -> int:
         """Run `INSERT INTO table ...` with values or any query over tables and views; returns how many rows.
 
         The query sees one consistent snapshot, and its rows take effect as those of `insert` do.
         """
+        return self.send_insert(sql).rows
+
+    def send_insert(self, sql: str) -> Sent:
+        """The same as `execute`; what it returns can be asked later whether the rows are in the views."""
+        controller = self._running()
         statement = parse_insert(sql)
         declared = self._table(statement.table)
         rows = self.query(statement.query)
@@ -286,25 +315,25 @@ class Pipeline:
                 f"INSERT INTO {declared.name} names {len(names)} columns ({', '.join(names)}), and its query"
                 f" has {rows.num_columns}"
             )
-        self.insert(declared.name, rows.rename_columns(list(names)))
-        count: int = rows.num_rows
-        return count
+        return Sent(rows.num_rows, controller, self._send(declared.name, rows.rename_columns(list(names))))
 
-    def _send(self, table: str, rows: Any, *, delete: bool) -> None:
+    def _send(self, table: str, rows: Any, *, delete: bool = False) -> Work | None:
         controller = self._running()
         declared = self._table(table)
         relation = controller.engine.table(table)
         if delete and declared.append_only:
             raise StateError(f"rows cannot be deleted from {declared.name}: it is declared append_only")
         converted = to_arrow(declared, relation.arrow, rows, delete=delete, defaults=relation.defaults)
-        self._submit(declared.name, converted)
+        return self._submit(declared.name, converted)
 
-    def _submit(self, table: str, rows: pa.Table) -> None:
+    def _submit(self, table: str, rows: pa.Table) -> Work | None:
+        """Accept rows; None if this waits for the end of a `transaction` block, or there are none."""
         opened: list[Arrival] | None = getattr(self._local, "opened", None)
         if opened is not None:
             opened.append(Arrival(table, rows))
         elif rows.num_rows:
-            self._running().submit([Arrival(table, rows)], alone=False)
+            return self._running().submit([Arrival(table, rows)], alone=False)
+        return None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -354,18 +383,21 @@ class Pipeline:
             message = str(error).strip().split("\n", 1)[0]
             raise EvaluationError(f"the query could not be answered: {message}") from error
 
-    def changes(self, view: str, *, follow: bool = False) -> Changes:
-        """The view's rows as they are now, as one change, and then each transaction's change.
+    def changes(
+        self, view: str, *, follow: bool = False, slow: Slow = Slow.KEPT, snapshot: bool = True
+    ) -> Changes:
+        """The rows of a view (or table) as they are now, as one change, and then each transaction's change.
 
-        Iterating ends when it has caught up, and may be continued; with `follow` it waits for more.
+        Iterating ends when it has caught up, and may be continued; with `follow` it waits for more. `slow`
+        says what becomes of a reader that does not keep up. Without `snapshot` the next change is the first.
         """
         controller = self._running()
         controller.refuse_queries()
         relation = controller.engine.relations.get(view.lower())
-        if not isinstance(relation, ViewRelation):
+        if relation is None or relation.name == CLOCK:
             raise StateError(f"there is no view {view}; the views are: {', '.join(self.views)}")
         try:
-            return controller.subscribe(relation.name, follow=follow)
+            return controller.subscribe(relation.name, follow=follow, slow=slow, snapshot=snapshot)
         except DamagedError as error:
             raise controller.damaged(error) from error
 

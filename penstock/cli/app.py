@@ -1,4 +1,7 @@
-"""The commands and their options; what they do is in the modules beside this one."""
+"""The commands and their options; what they do is in the modules beside this one.
+
+What a command needs is imported when it is called: Spark, the web server and the database take seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,27 @@ from rich import get_console
 import penstock
 from penstock.cli.checkpoint import StoragePath, checkpoint
 from penstock.cli.diff import show_difference
-from penstock.cli.journal import as_json, journal_entries, show
+from penstock.cli.exit_codes import ExitCode
 from penstock.cli.report import errors_shown, read_program
-from penstock.cli.run import run_program
-from penstock.cli.warm_up import warm_up as make_archive
-from penstock.controller.skip import skip_transaction
+from penstock.cli.serve import serve as serve_pipelines
+from penstock.cli.service.commands import add_commands
+from penstock.cli.service.refusals import CommandError
+from penstock.cli.service.running import resume as resume_pipeline
+from penstock.cli.service.session import (
+    NameOrStorage,
+    NoWait,
+    Session,
+    Timeout,
+    service_command,
+    storage_of,
+)
 from penstock.failpoints import FAILPOINTS
 
 app = typer.Typer(
     help="Keeps SQL views up to date on Apache Spark, transaction by transaction.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
 )
 
 
@@ -57,7 +69,7 @@ def options(
     """Options that come before the command."""
 
 
-@app.command()
+@app.command(epilog="Example: penstock run examples/shop.sql --storage ./shop-run")
 def run(
     program: ProgramPath,
     storage: Annotated[
@@ -70,12 +82,14 @@ def run(
     workers: Annotated[int, typer.Option(help="Number of Spark tasks that run at the same time.", min=1)] = 2,
 ) -> None:
     """Run a program until every input has ended and all is processed, or until Ctrl-C."""
+    from penstock.cli.run import run_program
+
     text = read_program(program)
     with errors_shown(program, text):
         raise typer.Exit(run_program(name or program.stem, text, storage, workers))
 
 
-@app.command()
+@app.command(epilog="Example: penstock check examples/shop.sql")
 def check(program: ProgramPath) -> None:
     """Say what is wrong with a program, or that nothing is."""
     text = read_program(program)
@@ -84,7 +98,7 @@ def check(program: ProgramPath) -> None:
     typer.echo(f"{program}: no errors")
 
 
-@app.command()
+@app.command(epilog="Example: penstock explain examples/shop.sql by_region --format mermaid")
 def explain(
     program: ProgramPath,
     view: Annotated[
@@ -98,7 +112,7 @@ def explain(
         typer.echo(penstock.explain(text, view, form.value))
 
 
-@app.command()
+@app.command(epilog="Example: penstock diff old.sql new.sql")
 def diff(
     old: Annotated[
         Path,
@@ -120,12 +134,14 @@ app.add_typer(journal, name="journal")
 app.add_typer(checkpoint, name="checkpoint")
 
 
-@journal.command("show")
+@journal.command("show", epilog="Example: penstock journal show ./shop-run")
 def journal_show(
     storage: StoragePath,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
 ) -> None:
     """Show every record that is kept: those since the oldest checkpoint that a start may go on from."""
+    from penstock.cli.journal import as_json, journal_entries, show
+
     with errors_shown(storage, ""):
         entries = journal_entries(storage)
         if as_lines:
@@ -135,23 +151,50 @@ def journal_show(
             show(entries, get_console())
 
 
-@app.command()
 def resume(
-    storage: StoragePath,
+    session: Session,
+    name: NameOrStorage,
     skip: Annotated[
-        int,
+        int | None,
         typer.Option("--skip-transaction", metavar="N", help="Number of the transaction to go on without."),
-    ],
+    ] = None,
+    timeout: Timeout = None,
+    no_wait: NoWait = False,
 ) -> None:
-    """Go on without a transaction that could not be evaluated: nothing of it takes effect, for good."""
+    """Have a paused pipeline of the service take in again; or go on without a transaction that failed.
+
+    A directory is the storage of a pipeline that `penstock run` ran: there --skip-transaction is required.
+    Anything else is the name of a pipeline of the service. A transaction that is skipped takes no effect,
+    for good.
+    """
+    storage = storage_of(name)
+    if storage is None:
+        resume_pipeline(session, name, skip, timeout, no_wait=no_wait)
+        return
+    if skip is None:
+        raise CommandError(ExitCode.USAGE, f"{name} is a directory: say what to skip with --skip-transaction")
+    from penstock.controller.skip import skip_transaction
+
     with errors_shown(storage, ""):
         skip_transaction(storage, skip)
-    typer.echo(f"Transaction {skip} is skipped. Run the program again to go on after it.")
+    session.out.answer(
+        {"transaction": skip, "skipped": True},
+        f"Transaction {skip} is skipped. Run the program again to go on after it.",
+    )
 
 
-@app.command("warm-up")
+service_command(app, "resume", "penstock resume shop")(resume)
+add_commands(app)
+app.command("serve", epilog="Example: penstock serve --directory /var/lib/penstock --port 8080")(
+    serve_pipelines
+)
+
+
+@app.command("warm-up", epilog="Example: penstock warm-up")
 def warm_up() -> None:
     """Make Spark start faster on this machine: record the classes that it loads, once."""
+    from penstock.cli.warm_up import warm_up as make_archive
+
     with errors_shown(Path(), ""):
         typer.echo(make_archive())
 
@@ -160,7 +203,7 @@ debug = typer.Typer(help="Tools for those who test Penstock itself.", no_args_is
 app.add_typer(debug, name="debug")
 
 
-@debug.command("failpoints")
+@debug.command("failpoints", epilog="Example: penstock debug failpoints")
 def debug_failpoints() -> None:
     """List the places where PENSTOCK_FAILPOINT=NAME[:TIME] kills the process."""
     for name, meaning in FAILPOINTS.items():

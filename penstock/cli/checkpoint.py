@@ -1,13 +1,15 @@
-"""`penstock checkpoint`: look at the checkpoints of a storage directory, name them, go back to one."""
+"""`penstock checkpoint`: look at checkpoints, take and name them, go back to one.
+
+Most commands are about a storage directory; those about a pipeline of the service are in `service`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import get_console
@@ -16,9 +18,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from penstock.checkpoint.check import Progress as Report
-from penstock.cli.report import FAILED, errors_shown
-from penstock.controller import stored
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.report import errors_shown
+from penstock.cli.service.checkpoints import add_commands, show_checkpoints
+from penstock.cli.service.session import NameOrStorage, Session, service_command, storage_of
+from penstock.cli.units import age, size
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.check import Progress as Report
 
 checkpoint = typer.Typer(
     help="Look at a pipeline's checkpoints, name them, check them, go back to one.", no_args_is_help=True
@@ -32,13 +39,23 @@ Reference = Annotated[str, typer.Option("--from", metavar="UUID|NAME", help="The
 Json = Annotated[bool, typer.Option("--json", help="For a program to read.")]
 
 
-@checkpoint.command("list")
-def list_(storage: StoragePath, as_json: Json = False) -> None:
-    """List all checkpoints, oldest first."""
+def list_(session: Session, name: NameOrStorage, as_json: Json = False) -> None:
+    """List all checkpoints, oldest first.
+
+    A directory is the storage of a pipeline that `penstock run` ran. Anything else is the name of a pipeline
+    of the service, which must run.
+    """
+    storage = storage_of(name)
+    session.out.as_json |= as_json
+    if storage is None:
+        show_checkpoints(session, name)
+        return
+    from penstock.controller import stored
+
     with errors_shown(storage, ""):
         found = stored.list_checkpoints(storage)
-    if as_json:
-        typer.echo(json.dumps([item.plain() for item in found], indent=1))
+    if session.out.as_json:
+        session.out.document([item.plain() for item in found])
         return
     table = Table("checkpoint", "name", "age", "transaction", "rows", "size", "of it own", "verified", "")
     for item in found:
@@ -46,31 +63,37 @@ def list_(storage: StoragePath, as_json: Json = False) -> None:
         table.add_row(
             entry.id,
             entry.name or "",
-            _age(entry.at),
+            age(entry.at),
             str(entry.transaction),
             f"{entry.rows:,}",
-            _bytes(entry.bytes),
-            "?" if item.own_bytes is None else _bytes(item.own_bytes),
-            "never" if entry.verified is None else f"{_age(entry.verified)} ago",
+            size(entry.bytes),
+            "?" if item.own_bytes is None else size(item.own_bytes),
+            "never" if entry.verified is None else f"{age(entry.verified)} ago",
             "damaged" if entry.suspect else "put aside" if entry.aside else "",
         )
     get_console().print(table)
 
 
-@checkpoint.command()
+service_command(checkpoint, "list", "penstock checkpoint list shop")(list_)
+add_commands(checkpoint)
+
+
+@checkpoint.command(epilog="Example: penstock checkpoint create ./shop-run --name before-migration")
 def create(
     storage: StoragePath,
     name: Annotated[
         str | None, typer.Option(help="A name, under which it is kept until it is deleted.")
     ] = None,
 ) -> None:
-    """Take a checkpoint of a pipeline that is stopped. A running one takes it with Pipeline.checkpoint()."""
+    """Take a checkpoint of a pipeline that is stopped. A running one takes it with `take`."""
+    from penstock.controller import stored
+
     with errors_shown(storage, ""):
         entry = stored.name_checkpoint(storage, name)
     typer.echo(f"Checkpoint {entry} was taken.")
 
 
-@checkpoint.command()
+@checkpoint.command(epilog="Example: penstock checkpoint verify ./shop-run before-migration")
 def verify(
     storage: StoragePath,
     reference: Annotated[
@@ -79,6 +102,8 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Read every byte of the checkpoints and compare it with what was written; exit code 1 if any differs."""
+    from penstock.controller import stored
+
     with errors_shown(storage, ""):
         chosen = [
             item.entry
@@ -95,12 +120,14 @@ def verify(
             for fault in faults:
                 _say(f"  {fault}")
     if any(faults for _, faults in found):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
-@checkpoint.command()
+@checkpoint.command(epilog="Example: penstock checkpoint restore ./shop-run --from before-migration")
 def restore(storage: StoragePath, reference: Reference) -> None:
     """Go back to a checkpoint: the next start goes on from it. Nothing is deleted."""
+    from penstock.controller import stored
+
     with errors_shown(storage, ""), _progress(None) as report:
         entry, journal = stored.go_back(storage, reference, report)
     typer.echo(
@@ -110,18 +137,20 @@ def restore(storage: StoragePath, reference: Reference) -> None:
     )
 
 
-@checkpoint.command()
+@checkpoint.command(epilog="Example: penstock checkpoint delete ./shop-run before-migration")
 def delete(
     storage: StoragePath,
     reference: Annotated[str, typer.Argument(metavar="UUID|NAME", help="The checkpoint to delete.")],
 ) -> None:
     """Delete a checkpoint, and what only it has."""
+    from penstock.controller import stored
+
     with errors_shown(storage, ""):
         entry = stored.delete_checkpoint(storage, reference)
     typer.echo(f"Checkpoint {entry} is deleted.")
 
 
-@checkpoint.command()
+@checkpoint.command(epilog="Example: penstock checkpoint repair ./shop-run")
 def repair(
     storage: StoragePath,
     without_damaged: Annotated[
@@ -129,6 +158,8 @@ def repair(
     ] = False,
 ) -> None:
     """Make a catalog that is missing or damaged again, from the manifests of the checkpoints."""
+    from penstock.controller import stored
+
     with errors_shown(storage, ""):
         catalog = stored.repair(storage, without_damaged=without_damaged)
     typer.echo(f"The catalog was made again, with {len(catalog.checkpoints)} checkpoints:")
@@ -148,26 +179,3 @@ def _progress(total: int | None) -> Iterator[Report]:
 
 def _say(text: str) -> None:
     get_console().print(Text(text), soft_wrap=True)
-
-
-def _age(at: datetime) -> str:
-    """How long ago, in the largest unit that fits."""
-    seconds = max(0, int((datetime.now(UTC) - at).total_seconds()))
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def _bytes(count: int) -> str:
-    """A size as people read it.
-
-    >>> [_bytes(count) for count in (12, 3_456, 7_890_123_456)]
-    ['12 B', '3.4 KiB', '7.3 GiB']
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

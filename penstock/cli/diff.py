@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.cli.report import errors_shown, read_program
-from penstock.controller.stored import program_of
 
 if TYPE_CHECKING:
     from penstock.engine.difference import Difference
@@ -40,6 +39,8 @@ def _text(path: Path) -> str:
     """The program in a file, or the one that a storage directory was last used by."""
     if not path.is_dir():
         return read_program(path)
+    from penstock.controller.stored import program_of
+
     with errors_shown(path, ""):
         return program_of(path)
 

@@ -10,10 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.exit_codes import ExitCode
 from penstock.errors import PenstockError, ProgramError
-
-USAGE = 2
-FAILED = 1
 
 
 def read_program(path: Path) -> str:
@@ -22,7 +20,7 @@ def read_program(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         Console(stderr=True).print(Text(f"error: cannot read {path}: {error}"), soft_wrap=True)
-        raise typer.Exit(USAGE) from error
+        raise typer.Exit(ExitCode.USAGE) from error
 
 
 @contextmanager
@@ -32,7 +30,7 @@ def errors_shown(path: Path, text: str) -> Iterator[None]:
         yield
     except PenstockError as error:
         Console(stderr=True, highlight=False).print(describe(error, path, text), soft_wrap=True)
-        raise typer.Exit(FAILED) from error
+        raise typer.Exit(ExitCode.FAILED) from error
 
 
 def describe(error: PenstockError, path: Path, text: str) -> Text:
@@ -40,17 +38,21 @@ def describe(error: PenstockError, path: Path, text: str) -> Text:
     if not isinstance(error, ProgramError) or error.line is None:
         return Text.assemble((f"error[{error.code}]", "bold red"), f": {error}")
     statement = "" if error.statement is None else f" (in {error.statement})"
-    column = error.column or 1
+    return marked(error.code, f"{error.message}{statement}", str(path), text, error.line, error.column or 1)
+
+
+def marked(code: str, message: str, place: str, text: str, line_number: int, column: int) -> Text:
+    """An error with the line of the program that it is on, and a mark under its column."""
     shown = Text.assemble(
-        (f"error[{error.code}]", "bold red"),
-        (f": {error.message}{statement}\n", "bold"),
+        (f"error[{code}]", "bold red"),
+        (f": {message}\n", "bold"),
         ("  --> ", "blue"),
-        f"{path}:{error.line}:{column}",
+        f"{place}:{line_number}:{column}",
     )
     lines = text.splitlines()
-    if 0 < error.line <= len(lines):
-        line = lines[error.line - 1]
-        number = str(error.line)
+    if 0 < line_number <= len(lines):
+        line = lines[line_number - 1]
+        number = str(line_number)
         margin = " " * len(number)
         # Tabs stay tabs before the mark, so that it stands under the column at any tab width.
         before = "".join("\t" if character == "\t" else " " for character in line[: column - 1])

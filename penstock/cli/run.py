@@ -14,14 +14,12 @@ from rich import get_console
 from rich.text import Text
 
 import penstock
+from penstock.cli.exit_codes import ExitCode
 from penstock.cli.progress import Figures, display_for, summary
 from penstock.errors import EvaluationError
 
 REFRESH_SECONDS = 0.25
 SAY_SECONDS = 5.0
-
-DONE = 0
-INTERRUPTED = 130
 
 
 def run_program(name: str, program: str, storage: Path | None, workers: int) -> int:
@@ -56,10 +54,10 @@ def run_program(name: str, program: str, storage: Path | None, workers: int) -> 
         except KeyboardInterrupt:
             pipeline.kill()
             _say("Stopped at once; what was not finished is dropped.")
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
     why = "Every input has ended" if finished else "Stopped by Ctrl-C"
     _say(f"{why}: {summary(figures)}")
-    return DONE
+    return ExitCode.DONE
 
 
 def _start(pipeline: penstock.Pipeline, say: Callable[[str], None], interrupt: _Interrupt) -> None:

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from penstock.connectors.config import Section
-from penstock.connectors.references import is_reference, resolved
 from penstock.errors import ConnectorError, UnreachableError
+from penstock.references import is_reference, resolved
 
 _PREFIXES = {
     "s3": "aws_",

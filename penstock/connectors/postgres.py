@@ -14,8 +14,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from penstock.connectors.config import Section
-from penstock.connectors.references import resolved
 from penstock.errors import ConnectorError, UnreachableError
+from penstock.references import has_reference, resolved
 
 TLS_FIELDS = (
     "ssl_ca_pem",
@@ -71,7 +71,7 @@ class Server:
     @classmethod
     def of(cls, config: Section) -> Server:
         uri = config.required("uri", str)
-        if "${env:" not in uri:
+        if not has_reference(uri):
             _parsed(uri, config.path)
         files: dict[str, str] = {}
         texts: dict[str, str] = {}

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ class Change:
 
     transaction: int
     data: pa.Table
+    snapshot: bool = False
+    """Whether it is the first: all rows as they are, and not what a transaction did."""
 
 
 def with_change_type(table: pa.Table) -> pa.Table:
@@ -33,26 +36,97 @@ def with_change_type(table: pa.Table) -> pa.Table:
     )
 
 
+MAX_CHANGES = 1_000
+MAX_BYTES = 64 << 20
+"""A reader that has more than this to read does not keep up."""
+
+
+class Slow(StrEnum):
+    """What becomes of a reader that does not keep up."""
+
+    KEPT = "kept"
+    """Everything is kept for it, in memory."""
+    AWAITED = "awaited"
+    """The pipeline waits for it."""
+    DROPPED = "dropped"
+    """It gets nothing more."""
+
+
 class Changes(Iterator[Change]):
     """A reader of one view. Iterating yields what there is and ends when it has caught up; iterate
     again for more. With `follow` it waits for more instead, until the pipeline stops."""
 
-    def __init__(self, view: str, *, follow: bool) -> None:
+    def __init__(self, view: str, *, follow: bool, slow: Slow = Slow.KEPT) -> None:
         self.view = view
+        self.dropped = False
+        """Whether it did not keep up, and lacks changes."""
+        self.passed = -1
+        """Up to this transaction everything that changed was delivered."""
         self._follow = follow
+        self._slow = slow
         self._waiting: deque[Change] = deque()
+        self._bytes = 0
         self._changed = threading.Condition()
         self._closed = False
 
     def deliver(self, change: Change) -> None:
         with self._changed:
-            self._waiting.append(change)
+            if self._slow is Slow.DROPPED and self._is_full:
+                self.dropped = self._closed = True
+                self._waiting.clear()
+            if not self._closed:
+                self._waiting.append(change)
+                self._bytes += change.data.nbytes
             self._changed.notify_all()
+
+    def advance(self, transaction: int) -> None:
+        """What this transaction changed, if anything, was delivered."""
+        with self._changed:
+            self.passed = transaction
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while it does not keep up, if the pipeline is to wait for it."""
+        with self._changed:
+            while self._slow is Slow.AWAITED and self._is_full and not self._closed:
+                self._changed.wait()
+
+    def unbind(self) -> None:
+        """Wait for it no more: the pipeline stops, and what it has to read stays for it to read."""
+        with self._changed:
+            self._slow = Slow.KEPT
+            self._changed.notify_all()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= MAX_CHANGES or self._bytes >= MAX_BYTES
+
+    def _pop(self) -> Change:
+        change = self._waiting.popleft()
+        self._bytes -= change.data.nbytes
+        self._changed.notify_all()
+        return change
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        with self._changed:
+            return self._closed and not self._waiting
+
+    def take(self, timeout: float, after: int) -> Change | int | None:
+        """The next change; or, if all were taken, the last transaction that passed if it is later than
+        `after`; None if there is neither within so many seconds."""
+        with self._changed:
+            if not self._waiting and not self._closed and self.passed <= after:
+                self._changed.wait(timeout)
+            if self._waiting:
+                return self._pop()
+            return self.passed if self.passed > after else None
 
     def __iter__(self) -> Changes:
         return self
@@ -63,4 +137,4 @@ class Changes(Iterator[Change]):
                 self._changed.wait()
             if not self._waiting:
                 raise StopIteration
-            return self._waiting.popleft()
+            return self._pop()

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.checkpoint.check import read_manifest
@@ -40,6 +41,7 @@ class Checkpoints:
     ) -> None:
         self.saved = saved
         self.last_error: str | None = None
+        self._taking_since: datetime | None = None
         self.policy = policy if not transactions.storage.temporary else replace(policy, interval_s=None)
         self._transactions = transactions
         self._between = between
@@ -103,11 +105,14 @@ class Checkpoints:
     def take(self, name: str | None = None) -> Entry:
         """Take one now; `StateError` says what it has to wait for."""
         with self._saving:
+            self._taking_since = datetime.now(UTC)
             try:
                 entry = self._take(name)
             except StorageError as error:
                 self.last_error = str(error)
                 raise
+            finally:
+                self._taking_since = None
             self._let_go()
             return entry
 
@@ -217,6 +222,7 @@ class Checkpoints:
             "transaction": self.saved.transaction,
             "id": newest.id,
             "at": newest.at.isoformat(),
+            "taking_since": None if self._taking_since is None else self._taking_since.isoformat(),
             "waits_for": self.hindrance,
             "last_error": self.last_error,
         }

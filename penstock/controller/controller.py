@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from penstock.checkpoint.store import Restored
-from penstock.controller.changes import Change, Changes, with_change_type
+from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
@@ -144,7 +144,7 @@ class Controller:
 
     # -- input ----------------------------------------------------------------------------------
 
-    def submit(self, arrivals: Sequence[Arrival], *, alone: bool) -> None:
+    def submit(self, arrivals: Sequence[Arrival], *, alone: bool) -> Work:
         """Accept rows; they are in the views after `flush`."""
         work = Work(arrivals, alone)
         if not self._queue.put(work, waits=lambda: not self._is_stuck()):
@@ -152,6 +152,24 @@ class Controller:
         with self._unflushed_lock:
             self._unflushed = [w for w in self._unflushed if not w.done.is_set() or w.error]
             self._unflushed.append(work)
+        return work
+
+    def given_by(self, connector: str) -> Work | None:
+        """What an input connector gave last."""
+        runner = next((runner for runner in self._inputs if runner.name == connector), None)
+        if runner is None:
+            raise StateError(f"there is no input connector {connector}")
+        return runner.given
+
+    def has_completed(self, transaction: int) -> bool:
+        """Whether a transaction has ended, and every output has it. Raises if it ended without effect."""
+        if transaction in self._transactions.dropped:
+            raise StateError(
+                f"transaction {transaction} was rolled back or skipped: nothing of it took effect"
+            )
+        return self.transaction >= transaction and not any(
+            number <= transaction for output in self._outputs for number, _ in output.waiting()
+        )
 
     def flush(self) -> None:
         """Wait until everything accepted so far is in the views and in the outputs that can be reached.
@@ -186,6 +204,17 @@ class Controller:
     @property
     def inputs_ended(self) -> bool:
         return all(runner.finished for runner in self._inputs)
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether every input ended and all of it is in the views and the outputs."""
+        return (
+            self._recovered.is_set()
+            and self.inputs_ended
+            and self._queue.idle
+            and not self._is_stuck()
+            and not any(output.behind for output in self._outputs)
+        )
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until every input ended and all of it is in the views and the outputs."""
@@ -311,6 +340,8 @@ class Controller:
         while True:
             for output in self._outputs:
                 output.wait_for_room()
+            for reader in self._transactions.all_readers():
+                reader.wait_for_room()
             failed = self._transactions.machine.state is State.FAILED
             taken = self._queue.take_request() if failed else self._queue.take()
             if taken is None:
@@ -332,6 +363,7 @@ class Controller:
 
     def _transact(self, works: Sequence[Work]) -> None:
         """Take input in, and unless a client's transaction is open evaluate it."""
+        number = self._transactions.machine.number
         try:
             self._transactions.step([arrival for work in works for arrival in work.arrivals])
             if not self._transactions.machine.client:
@@ -340,6 +372,7 @@ class Controller:
             self._break(error)
         for work in works:
             work.error = self.error
+            work.transaction = number
             work.done.set()
 
     def damaged(self, error: DamagedError) -> PenstockError:
@@ -361,15 +394,18 @@ class Controller:
 
     # -- readers --------------------------------------------------------------------------------
 
-    def subscribe(self, view: str, *, follow: bool) -> Changes:
-        """A reader that begins with the view's rows as they are now."""
-        reader = Changes(view, follow=follow)
+    def subscribe(self, view: str, *, follow: bool, slow: Slow, snapshot: bool) -> Changes:
+        """A reader that begins with the view's rows as they are now, unless it wants no snapshot."""
+        reader = Changes(view, follow=follow, slow=slow)
         with self._between:  # so that no change is missed or seen twice
             transaction = self.transaction
-            rows = self.engine.rows(view)
-            if rows.num_rows:
-                reader.deliver(Change(transaction, with_change_type(rows)))
+            rows = self.engine.rows(view) if snapshot else None
+            if rows is not None and rows.num_rows:
+                reader.deliver(Change(transaction, with_change_type(rows), snapshot=True))
+            reader.advance(transaction)
             self._transactions.readers.setdefault(self.engine.relation(view).name, WeakSet()).add(reader)
+        if self._stopping.is_set():
+            reader.unbind()
         return reader
 
     # -- background -----------------------------------------------------------------------------
@@ -395,20 +431,21 @@ class Controller:
 
     def stop(self, *, drop: bool) -> None:
         """Finish what is queued (or drop it) and end all threads."""
+        self._stopping.set()
         for runner in self._inputs:
             runner.stop()
         for output in self._outputs:
             output.unbind()
+        for reader in self._transactions.all_readers():
+            reader.unbind()
         self._queue.close(drop=drop)
-        self._stopping.set()
         self._untidy.set()
         self._join(self._threads)
         for output in self._outputs:
             output.stop(drop=drop)
         self._join(self._deliverers)
-        for readers in self._transactions.readers.values():
-            for reader in readers:
-                reader.close()
+        for reader in self._transactions.all_readers():
+            reader.close()
         for output in self._outputs:
             output.output.close()
         for runner in self._inputs:
@@ -464,6 +501,8 @@ class Controller:
                 "rows": self._replayer.progress.rows_done,
             },
             "checkpoint": {**self.checkpoints.stats(), "passed_over": list(self._passed_over)},
+            "queued_rows": self._queue.rows,
+            "complete": self.has_everything,
             "latency_ms": self._transactions.statistics.latencies(),
             "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
             "views": {v.name: self._transactions.statistics.view(v.name) for v in views},

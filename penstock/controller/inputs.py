@@ -91,6 +91,7 @@ class InputRunner:
     shown: list[Mapping[str, Any]] = field(default_factory=list)
     paused: bool = False
     held: bool = False  # while the whole pipeline is paused
+    given: Work | None = None  # the last
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _series: int = 0
     _target: tuple[Any] | None = None
@@ -151,7 +152,9 @@ class InputRunner:
             if splits:
                 work = Work([Arrival(self.table, splits, self.name, self.input.position)])
                 limit = self.settings.max_queued_records
-                if not self.queue.put(work, limit=limit, still=partial(self._is, series)):
+                if self.queue.put(work, limit=limit, still=partial(self._is, series)):
+                    self.given = work
+                else:
                     self._wait(_LOOK_SECONDS)
             elif self.input.ended:
                 self.status = Status.ENDED

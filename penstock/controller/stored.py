@@ -40,6 +40,7 @@ class Listed:
             "rows": entry.rows,
             "bytes": entry.bytes,
             "own_bytes": self.own_bytes,
+            "program": entry.program,
             "verified": None if entry.verified is None else entry.verified.isoformat(),
             "suspect": entry.suspect,
             "aside": entry.aside,

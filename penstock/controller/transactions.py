@@ -69,8 +69,15 @@ class Transactions:
         self.broken: PenstockError | None = None
         """Why nothing more can be done: what is on disk and what is in memory may differ."""
         self.readers: dict[str, WeakSet[Changes]] = {}
+        """By view."""
+        self.dropped: set[int] = set()
+        """Transactions that ended without effect in this run."""
         self.carried: dict[str, Rows] = {}
         """What outputs of a view get with the next transaction beside its change; see Carried."""
+
+    def all_readers(self) -> list[Changes]:
+        """The readers of every view."""
+        return [reader for readers in list(self.readers.values()) for reader in list(readers)]
 
     def begin(self) -> None:
         """Open a transaction for a client."""
@@ -149,7 +156,10 @@ class Transactions:
                     runner.rewind(self.positions[runner.name])
         self.opened = None
         self.error = None
+        self.dropped.add(self.machine.number)
         self.machine = after
+        for reader in self.all_readers():
+            reader.advance(after.last)
 
     def pause_connector(self, name: str, paused: bool) -> None:
         """Pause an input connector or let it go on, over restarts too."""
@@ -208,6 +218,8 @@ class Transactions:
                 output.put(number, more if output.carries else data)
             for reader in readers:
                 reader.deliver(Change(number, data))
+        for reader in self.all_readers():
+            reader.advance(number)
         self.carried = {}
         self.machine = self.machine.output(number)
 

@@ -42,6 +42,8 @@ class Work:
     alone: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    transaction: int | None = None
+    """The one that it was taken into."""
 
     @property
     def rows(self) -> int:
@@ -83,6 +85,13 @@ class Limits:
     max_queued_rows: int = 2_000_000
     min_batch_size_records: int = 0
     max_buffering_delay_usecs: int = 0
+    max_gathering_delay_usecs: int = 0
+
+
+GATHERED_ROWS = 1_000
+"""More than so many rows wait for no other senders."""
+_MOST_MISSED = 63
+"""So many transactions at most wait for nobody after one that waited in vain."""
 
 
 class WorkQueue:
@@ -97,6 +106,12 @@ class WorkQueue:
         self._changed = threading.Condition()
         self._closed = False
         self._taken = False
+        self._senders = 0
+        self._began = 0.0
+        self._expected = 0
+        self._missed = 0
+        self._alone = 0
+        self._expected_until = 0.0
 
     def put(
         self,
@@ -147,6 +162,7 @@ class WorkQueue:
             head = self._queue.popleft()
             if isinstance(head, Request):
                 return head
+            self._began = time.monotonic()
             taken = [head]
             rows = head.rows
             while self._queue and not head.alone:
@@ -160,6 +176,7 @@ class WorkQueue:
                 taken.append(following)
             for work in taken:
                 self._rows[work.connector] -= work.rows
+            self._senders = sum(work.connector == API for work in taken)
             self._changed.notify_all()
             return taken
 
@@ -180,6 +197,18 @@ class WorkQueue:
         """What was taken last is done with."""
         with self._changed:
             self._taken = False
+            now = time.monotonic()
+            longest = min(2 * (now - self._began), self._limits.max_gathering_delay_usecs / 1e6)
+            if self._senders < self._expected:
+                # They send at their own pace: wait for nobody for a while, longer each time.
+                self._missed = min(2 * self._missed + 1, _MOST_MISSED)
+                self._alone = self._missed
+            elif self._expected:
+                self._missed = 0
+            self._expected = 0 if self._alone else self._senders + len(self._queue)
+            self._alone = max(0, self._alone - 1)
+            self._expected_until = now + longest
+            self._senders = 0
 
     @property
     def idle(self) -> bool:
@@ -187,12 +216,20 @@ class WorkQueue:
         with self._changed:
             return not self._queue and not self._taken
 
+    @property
+    def rows(self) -> int:
+        """How many rows wait."""
+        with self._changed:
+            return self._rows.total()
+
     def discard(self, connector: str) -> None:
         """Forget what a connector gave: it will give it again."""
         with self._changed:
-            self._queue = deque(
-                item for item in self._queue if isinstance(item, Request) or item.connector != connector
-            )
+            gone = [item for item in self._queue if isinstance(item, Work) and item.connector == connector]
+            self._queue = deque(item for item in self._queue if item not in gone)
+            for work in gone:
+                work.error = StateError(f"what the connector {connector} gave was dropped; it gives it again")
+                work.done.set()
             self._rows[connector] = 0
             self._changed.notify_all()
 
@@ -210,13 +247,18 @@ class WorkQueue:
             return True
         if not self._queue:
             return False
-        few = self._rows.total() < self._limits.min_batch_size_records
         plain = all(isinstance(item, Work) and not item.alone for item in self._queue)
-        return not (few and plain and self._patience() > 0)
+        return not (plain and self._patience() > 0)
 
     def _patience(self) -> float:
-        """How many seconds the rows in the queue may still wait for company."""
-        return max(0.0, self._since + self._limits.max_buffering_delay_usecs / 1e6 - time.monotonic())
+        """How many seconds the rows in the queue may still wait for company: for that of more rows, and for
+        those whose rows were in the last transaction, who are about to send more."""
+        until = 0.0
+        if self._rows.total() < self._limits.min_batch_size_records:
+            until = self._since + self._limits.max_buffering_delay_usecs / 1e6
+        if len(self._queue) < self._expected and 0 < self._rows.total() == self._rows[API] <= GATHERED_ROWS:
+            until = max(until, self._expected_until)
+        return max(0.0, until - time.monotonic())
 
     def close(self, *, drop: bool) -> None:
         """Take nothing more; with `drop` forget what is queued."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,11 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.connectors import BadRecord, Split, inline_split
+from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import damage_in, evaluation_error
+from penstock.engine.failure import damage_in, evaluation_error, lost_worker
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
-from penstock.engine.state import Merge, Size, State
+from penstock.engine.state import Batches, Merge, Size, State
 from penstock.errors import StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
@@ -34,11 +36,18 @@ from penstock.trace.batch import Batch
 from penstock.trace.rows import Rows, concat
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
+_log = logging.getLogger("penstock")
+
 # A change with more rows than this is spread over the workers.
 WIDE_ROWS = 150_000
+# A query reads a relation with no more rows than this in one task.
+_NARROW_ROWS = 20_000
 # Records that could not be read are kept in this directory of the storage, one file for each split.
 DEAD_LETTERS = "dead-letters"
 SHOWN_BAD = 5
+# A transaction that loses a Python worker is run so often before it is said to fail: Spark notices only when
+# it uses them that idle workers are gone, one after the other.
+_ATTEMPTS = 10
 # A partition of a wide transaction holds about this many rows, so that its tasks stay small.
 _PARTITION_ROWS = 250_000
 
@@ -96,9 +105,7 @@ class Engine:
         self.circuit = Circuit(self.relations, catalyst, wholes, self._report)
         self._queries = query_session(spark, workers)
         self._query_lock = threading.Lock()
-        for relation in self.relations.values():
-            if relation.name != CLOCK and not (isinstance(relation, ViewRelation) and relation.local):
-                bind_rows(Catalyst(self._queries), relation, workers, Moment.BEFORE)
+        self._bound: dict[str, int] = {}
 
     @property
     def _queries_of_views(self) -> dict[str, str]:
@@ -202,20 +209,7 @@ class Engine:
             "unverified": self.state.unverified(),
             "written": {},
         }
-        told: Report = {}
-        try:
-            for wave in waves:
-                told |= self._run_wave(wave, facts)
-                for key in told:
-                    if key[0] == "batch":
-                        listed = facts["written"].setdefault(key[1], [])
-                        if key[2] not in listed:
-                            listed.append(key[2])
-        except BaseException as error:
-            self.state.discard(transaction)
-            if isinstance(error, Py4JJavaError | PySparkException):
-                raise evaluation_error(error, transaction, self._queries_of_views) from error
-            raise
+        told = self._run_waves(transaction, waves, facts)
         failpoint("engine.evaluated")
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
@@ -225,6 +219,31 @@ class Engine:
                 self.state.replace(Merge(key[1], fact[3]), key[2], Size(*fact[:3]))
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
+
+    def _run_waves(self, transaction: int, waves: Sequence[Wave], facts: dict[str, Any]) -> Report:
+        """What all waves report; after a failure nothing of them remains. A worker that was lost is replaced
+        by Spark, so what it did is done again."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            facts["written"] = {}
+            told: Report = {}
+            try:
+                for wave in waves:
+                    told |= self._run_wave(wave, facts)
+                    for key in told:
+                        if key[0] == "batch":
+                            listed = facts["written"].setdefault(key[1], [])
+                            if key[2] not in listed:
+                                listed.append(key[2])
+            except BaseException as error:
+                self.state.discard(transaction)
+                if attempt < _ATTEMPTS and lost_worker(error):
+                    _log.warning("a Python worker was lost in transaction %d; it is run again", transaction)
+                    continue
+                if isinstance(error, Py4JJavaError | PySparkException):
+                    raise evaluation_error(error, transaction, self._queries_of_views) from error
+                raise
+            return told
+        raise AssertionError("the last attempt returns or raises")
 
     def _bits(self, rows: int) -> int:
         """How many partitions a change of that many rows deserves, as a power of two."""
@@ -334,11 +353,24 @@ class Engine:
             before = context.getLocalProperty(PROPERTY)
             context.setLocalProperty(PROPERTY, json.dumps(facts))
             try:
-                return _to_arrow(self._queries.sql(sql))
+                self._bind_names(batches)
+                return _to_arrow(answer(self._queries, sql))
             except (Py4JJavaError, PySparkException) as error:
                 raise damage_in(error) or error from error
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
+
+    def _bind_names(self, batches: Batches) -> None:
+        """Let the names of relations stand for their rows. Few are read by one task: what Spark then does
+        with them needs no shuffle, which takes longer than all the rest."""
+        for relation in self.relations.values():
+            if relation.name == CLOCK or (isinstance(relation, ViewRelation) and relation.local):
+                continue
+            rows = sum(batches.get(relation.trace, {}).values())
+            tasks = 1 if rows <= _NARROW_ROWS else self.workers
+            if self._bound.get(relation.name) != tasks:
+                bind_rows(Catalyst(self._queries), relation, tasks, Moment.BEFORE)
+                self._bound[relation.name] = tasks
 
     # -- in the background ----------------------------------------------------------------------
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from penstock.errors import DamagedError, EvaluationError, PenstockError, UnreachableError
 
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\][^\n]*")
 _PLACE = re.compile(r"== SQL \(line (\d+), position (\d+)\) ==\n([^\n]*)\n( *)(\^+)")
+_LOST = re.compile(
+    r"Python worker (?:exited unexpectedly|failed to connect back)"
+    r"|at org\.apache\.spark\.api\.python\.PythonWorkerFactory\."
+    r"|java\.(?:io|net|nio\.channels)\.\w+Exception(?![^\n]*(?:No space|quota|Too many open))[^\n]*\n"
+    r"(?:\s+at [^\n]*\n)*?\s+at org\.apache\.spark\.(?:sql\.execution|api)\.python\."
+)
+"""What Spark says when a Python worker, or the process that forks them, is gone."""
+_CALLING = "An error occurred while calling"
 _PYTHON = re.compile(r"^(?:penstock\.errors\.)?(\w+(?:Error|Exception)): ([^\n]*)", re.MULTILINE)
 
 
@@ -29,7 +40,7 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
     elif found:
         reason = found[-1]
     else:
-        reason = text.strip().split("\n", 1)[0]
+        reason = _first_line(text)
     reason = f"{_place(text, queries)}{reason.strip()}"
     if transaction == 0:
         return EvaluationError(
@@ -41,6 +52,17 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
         f" transaction {transaction} to go on without it.",
         reason,
     )
+
+
+def _first_line(text: str) -> str:
+    """What a stack trace of the JVM begins with, without what py4j puts before it."""
+    first, *others = text.strip().split("\n", 2)
+    return others[0].removeprefix(": ") if others and first.startswith(_CALLING) else first
+
+
+def lost_worker(error: BaseException) -> bool:
+    """Whether Spark failed because a Python worker ended: killed by somebody, or for lack of memory."""
+    return isinstance(error, Py4JJavaError | PySparkException) and _LOST.search(str(error)) is not None
 
 
 def damage_in(error: Exception) -> DamagedError | None:

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, ClassVar, Self, cast
 
 from penstock.connectors.blobs.interface import Blob, range_file
-from penstock.connectors.references import resolved
 from penstock.errors import ConnectorError, UnreachableError
+from penstock.references import resolved
 
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1 << 20

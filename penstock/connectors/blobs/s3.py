@@ -19,8 +19,8 @@ from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionErr
 from obstore.store import S3Store
 
 from penstock.connectors.blobs.interface import Blob, range_file
-from penstock.connectors.references import resolved
 from penstock.errors import ConnectorError, UnreachableError
+from penstock.references import resolved
 
 _TIMEOUT = timedelta(minutes=5)
 _CONNECT_TIMEOUT = timedelta(seconds=10)

@@ -1,12 +1,16 @@
 """JSON: one record per line by default, plain or wrapped in what to do with it.
 
 `update_format` is `raw` (the record itself, inserted), `insert_delete` (`{"insert": {...}}` or
-`{"delete": {...}}`) or `weighted` (`{"weight": 2, "data": {...}}`). With `array` each value is a list of
-those. With `lines` set to `multiple` a value may span lines, and a file is read as a whole.
+`{"delete": {...}}`), `weighted` (`{"weight": 2, "data": {...}}`) or `debezium` (`{"payload": {"op": "u",
+"before": {...}, "after": {...}}}`). With `array` each value is a list of those. With `lines` set to
+`multiple` a value may span lines, and a file is read as a whole; `any` is the same, and fast where no value
+does. `json_flavor` is `pandas` if dates and times are milliseconds since 1970.
 """
 
 from __future__ import annotations
 
+import codecs
+import datetime as dt
 import decimal
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -27,17 +31,22 @@ from penstock.connectors.values import to_array
 NAME = "json"
 
 _MAX_WEIGHT = 1_000_000
+_EPOCH = dt.datetime(1970, 1, 1)
+_UPDATE_FORMATS = ["raw", "insert_delete", "weighted", "debezium"]
 
 
 def json_settings(section: Section) -> dict[str, Any]:
     """Checked settings of the format."""
-    section.only(["update_format", "array", "lines"])
-    return {
+    section.only(["update_format", "array", "lines", "json_flavor"])
+    settings = {
         "name": NAME,
-        "update_format": section.choice("update_format", ["raw", "insert_delete", "weighted"], "raw"),
+        "update_format": section.choice("update_format", _UPDATE_FORMATS, "raw"),
         "array": section.get("array", bool, False),
-        "lines": section.choice("lines", ["single", "multiple"], "single"),
+        "lines": section.choice("lines", ["single", "multiple", "any"], "single"),
     }
+    flavor = section.choice("json_flavor", ["default", "pandas"], "default")
+    # A setting that is not used is left out, so that what earlier versions journaled stays the same.
+    return settings if flavor == "default" else {**settings, "json_flavor": flavor}
 
 
 def parse_json(
@@ -45,9 +54,9 @@ def parse_json(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `data`, which holds whole values."""
     plain = not settings["array"] and settings["lines"] == "single"
-    if plain and settings["update_format"] == "raw":
+    if not settings["array"] and settings["lines"] != "multiple" and "json_flavor" not in settings:
         try:
-            fast = _fast(data, target)
+            fast = _fast(data, settings, target)
         except (BadValueError, RecursionError, *MISFITS):
             fast = None  # Python's reader decides, and can say which line is wrong
         if fast is not None:
@@ -108,26 +117,31 @@ def _in_parts(found: Iterator[list[Record] | Problem]) -> Iterator[tuple[list[Re
         yield records, problems
 
 
-def _fast(data: bytes, target: Target) -> list[pa.RecordBatch] | None:
-    """Arrow's reader for flat records; None if it might understand something else than Python's.
+def _fast(data: bytes, settings: Mapping[str, Any], target: Target) -> list[pa.RecordBatch] | None:
+    """Arrow's reader for flat records that are inserted; None if it might understand something else than
+    Python's.
 
     Column names must be spelled in every record as in the first, and types must be what JSON has for them.
     """
+    update_format = settings["update_format"]
+    if update_format not in ("raw", "insert_delete") or data.startswith(codecs.BOM_UTF8):
+        return None
+    data.decode()  # Arrow's reader does not look
     first = json.loads(data.lstrip().partition(b"\n")[0] or b"{}")
+    if update_format == "insert_delete":
+        if not isinstance(first, dict) or first.keys() != {"insert"}:
+            return None
+        first = first["insert"]
     if not isinstance(first, dict) or any(pt.is_nested(field.type) for field in target.schema):
         return None
     spelled = {str(name).lower(): name for name in first}
     if len(spelled) != len(first):
         return None
     wanted = [(spelled[f.name.lower()], f) for f in target.schema if f.name.lower() in spelled]
-    read = pjson.read_json(
-        pa.BufferReader(data),
-        pjson.ReadOptions(use_threads=False, block_size=max(1 << 20, len(data) + 1)),
-        pjson.ParseOptions(
-            explicit_schema=pa.schema([(name, _read_as(field.type)) for name, field in wanted]),
-            unexpected_field_behavior="infer",
-        ),
-    )
+    columns = pa.schema([(name, _read_as(field.type)) for name, field in wanted])
+    read = _inserted(data, columns) if update_format == "insert_delete" else _read(data, columns)
+    if read is None or (settings["lines"] == "single" and read.num_rows != _count_lines(data)):
+        return None
     known = {name for name, _ in wanted}
     declared = {name.lower() for name in target.schema.names}
     if any(name not in known and name.lower() in declared for name in read.column_names):
@@ -135,8 +149,31 @@ def _fast(data: bytes, target: Target) -> list[pa.RecordBatch] | None:
     return [_batch(batch, {field.name: name for name, field in wanted}, target) for batch in in_batches(read)]
 
 
+def _count_lines(data: bytes) -> int:
+    """Those that are not blank; none if one of them is not an object by itself, as far as can be seen."""
+    lines = [line for line in (line.strip() for line in data.split(b"\n")) if line]
+    return len(lines) if all(line[:1] == b"{" and line[-1:] == b"}" for line in lines) else -1
+
+
+def _read(data: bytes, columns: pa.Schema) -> pa.Table:
+    return pjson.read_json(
+        pa.BufferReader(data),
+        pjson.ReadOptions(use_threads=False, block_size=max(1 << 20, len(data) + 1)),
+        pjson.ParseOptions(explicit_schema=columns, unexpected_field_behavior="infer"),
+    )
+
+
+def _inserted(data: bytes, columns: pa.Schema) -> pa.Table | None:
+    """What is wrapped in `insert`; None if anything else is."""
+    wrapped = _read(data, pa.schema([("insert", pa.struct(list(columns)))]))
+    inserts = wrapped.column("insert").combine_chunks()
+    if wrapped.column_names != ["insert"] or inserts.null_count or not inserts.type.num_fields:
+        return None
+    return pa.Table.from_arrays(inserts.flatten(), names=[field.name for field in inserts.type])
+
+
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    return kind if pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_float64(kind) else pa.string()
+    return kind if pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_floating(kind) else pa.string()
 
 
 def _batch(batch: pa.RecordBatch, spelled: Mapping[str, str], target: Target) -> pa.RecordBatch:
@@ -156,17 +193,19 @@ def _records(data: bytes, settings: Mapping[str, Any], target: Target) -> Iterat
     """What each element of the text asks for, or what is wrong with it."""
     exact = any(_has_decimal(field.type) for field in target.schema)
     decoder = json.JSONDecoder(parse_float=decimal.Decimal if exact else None)
-    values = _spanning_values if settings["lines"] == "multiple" else _line_values
+    pandas = settings.get("json_flavor") == "pandas"
+    numbers = {f.name.lower(): f.type for f in target.schema if pandas and pt.is_temporal(f.type)}
+    values = _line_values if settings["lines"] == "single" else _spanning_values
     for found in values(data, decoder):
         if isinstance(found, Problem):
             yield found
             continue
         line, value = found
         if not settings["array"]:
-            yield _unwrapped(line, None, value, settings["update_format"])
+            yield _unwrapped(line, None, value, settings["update_format"], numbers)
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                yield _unwrapped(line, index, item, settings["update_format"])
+                yield _unwrapped(line, index, item, settings["update_format"], numbers)
         else:
             yield Problem(line, None, f"expected an array of records, found {_kind(value)}", _dumped(value))
 
@@ -238,11 +277,33 @@ def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
         raise UnfitError(f"is not JSON: {_message(error)}") from error
 
 
-def _unwrapped(line: int, element: int | None, item: Any, update_format: str) -> list[Record] | Problem:
+def _unwrapped(
+    line: int, element: int | None, item: Any, update_format: str, numbers: Mapping[str, pa.DataType]
+) -> list[Record] | Problem:
     try:
-        return [Record(line, element, op, fields, item) for op, fields in _changes(item, update_format)]
+        return [
+            Record(line, element, op, _dated(fields, numbers), item)
+            for op, fields in _changes(item, update_format)
+        ]
     except UnfitError as error:
         return Problem(line, element, str(error), _dumped(item))
+
+
+def _dated(fields: Mapping[str, Any], numbers: Mapping[str, pa.DataType]) -> Mapping[str, Any]:
+    """Milliseconds since 1970 as the texts of dates and times."""
+    found = {name: fields[name] for name in numbers if type(fields.get(name)) is int}
+    if not found:
+        return fields
+    dates = {name: _moment(value, date=pt.is_date(numbers[name])) for name, value in found.items()}
+    return {**fields, **dates}
+
+
+def _moment(milliseconds: int, *, date: bool) -> str:
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise UnfitError(f"has a date that is out of range: {milliseconds}") from error
+    return moment.date().isoformat() if date else moment.isoformat()
 
 
 def _changes(item: Any, update_format: str) -> list[tuple[int, Mapping[str, Any]]]:
@@ -252,10 +313,25 @@ def _changes(item: Any, update_format: str) -> list[tuple[int, Mapping[str, Any]
         if not isinstance(item, dict) or not item or not item.keys() <= {"insert", "delete"}:
             raise UnfitError(f'expected {{"insert": {{...}}}} or {{"delete": {{...}}}}, found {_kind(item)}')
         return [(INSERT if verb == "insert" else DELETE, _fields(value)) for verb, value in item.items()]
+    if update_format == "debezium":
+        return _of_debezium(item)
     weight = item.get("weight") if isinstance(item, dict) else None
     if type(weight) is not int or abs(weight) > _MAX_WEIGHT or "data" not in item:
         raise UnfitError(f'expected {{"weight": n, "data": {{...}}}}, found {_kind(item)}')
     return [(INSERT if weight > 0 else DELETE, _fields(item["data"]))] * abs(weight)
+
+
+def _of_debezium(item: Any) -> list[tuple[int, Mapping[str, Any]]]:
+    payload = item.get("payload") if isinstance(item, dict) else None
+    operation = payload.get("op") if isinstance(payload, dict) else None
+    if not isinstance(payload, dict) or operation not in ("c", "r", "u", "d"):
+        raise UnfitError(f'expected {{"payload": {{"op": "c", "r", "u" or "d", ...}}}}, found {_kind(item)}')
+    if operation == "d":
+        return [(DELETE, _fields(payload.get("before")))]
+    inserted = (INSERT, _fields(payload.get("after")))
+    if operation == "u" and payload.get("before") is not None:  # not every database logs it
+        return [(DELETE, _fields(payload["before"])), inserted]
+    return [inserted]
 
 
 def _fields(value: Any) -> Mapping[str, Any]:

@@ -55,7 +55,7 @@ class FileInput(BlobInput):
         path = local_path(config.required("path", str), config.path)
         settings = format_settings(connector, path)
         follow = config.get("follow", bool, False)
-        if follow and settings.get("lines") == "multiple":
+        if follow and settings.get("lines", "single") != "single":
             raise ConnectorError(f"{where}: 'follow' needs one JSON value per line; set 'lines' to 'single'")
         return cls(connector.name, path, settings, key=table.primary_key, follow=follow)
 

@@ -75,7 +75,7 @@ class Progress(ABC):
 def progress_of(blob: Blob, settings: Mapping[str, Any], *, follow: bool) -> Progress:
     """A progress at the start of the blob."""
     kinds: dict[str, type[Progress]] = {parquet.NAME: ParquetProgress, avro.NAME: AvroProgress}
-    if settings["name"] == json.NAME and settings["lines"] == "multiple":
+    if settings["name"] == json.NAME and settings["lines"] != "single":
         return WholeProgress(blob, settings, follow=follow)
     return kinds.get(settings["name"], TextProgress)(blob, settings, follow=follow)
 

@@ -16,8 +16,8 @@ from penstock.connectors.config import Section
 from penstock.connectors.formats.select import format_settings
 from penstock.connectors.input.blobs import BlobInput, read_blob
 from penstock.connectors.interface import Reject
-from penstock.connectors.references import is_reference
 from penstock.errors import ConnectorError
+from penstock.references import is_reference
 
 if TYPE_CHECKING:
     from penstock.sql import Connector, Table

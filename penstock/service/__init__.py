@@ -1,0 +1,1 @@
+"""Penstock as a server: a manager that keeps pipelines, and one runner process for each that runs."""

@@ -1,0 +1,193 @@
+"""The pipeline of a runner, from the order to deploy it to its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.model import CATALOG_FILE
+from penstock.controller.stored import program_of
+from penstock.engine.session import application
+from penstock.errors import PenstockError, StateError
+from penstock.pipeline import Pipeline
+from penstock.references import redacted
+from penstock.service.errors import error_body
+from penstock.service.runner.compiling import differing
+from penstock.service.runner.confinement import refuse_paths, refuse_programs, resolve_references
+from penstock.service.workers import effective_workers
+
+_log = logging.getLogger("penstock")
+
+_LIMITS = ("min_batch_size_records", "max_buffering_delay_usecs")
+_GATHERING_USECS = 200_000
+"""Many clients that push rows one by one share transactions."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, where, and how it begins."""
+
+    deployment_id: str
+    name: str
+    program_code: str
+    runtime_config: Mapping[str, Any]
+    storage: str
+    initial: str = "Running"
+    bootstrap_policy: str = "allow"
+
+
+@dataclass
+class Deployment:
+    """Starts the pipeline in a thread of its own, and knows how that goes."""
+
+    order: Order
+    roots: Sequence[str] | None = None
+    """Where its connectors may read and write files; None if anywhere."""
+    incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
+    error: dict[str, Any] | None = None
+    approval: dict[str, Any] | None = None
+    """What the changed program changes, while somebody has to approve of it."""
+    desired: str = ""
+    """`RuntimeDesiredStatus` of the reference."""
+    _approved: threading.Event = field(default_factory=threading.Event)
+    _started: bool = False
+    _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.desired = self.order.initial
+        self.pipeline = Pipeline(
+            self.order.name,
+            self.order.program_code,
+            storage=self.order.storage,
+            config=pipeline_config(self.order.runtime_config),
+        )
+
+    def begin(self, ready: Callable[[], None]) -> None:
+        """Start as soon as what it needs is `ready`."""
+        threading.Thread(target=self._start, args=(ready,), name="penstock start", daemon=True).start()
+
+    def _start(self, ready: Callable[[], None]) -> None:
+        try:
+            refuse_paths(self.pipeline.program, self.roots)
+            resolve_references(self.pipeline.program)
+            ready()
+            refuse_programs(application(1, {}), self.pipeline.program)
+            self._ask_for_approval()
+            if self._stopped:
+                return
+            self.pipeline.start(paused=self.order.initial == "Paused")
+            self._started = True
+        except PenstockError as error:
+            self._fail(error, error.code)
+        except Exception as error:
+            _log.exception("the pipeline could not be started")
+            self._fail(error, "INTERNAL_ERROR")
+
+    def _fail(self, error: Exception, code: str) -> None:
+        self.error = error_body(code, str(error), {})
+        _log.error("%s", error)
+
+    def _ask_for_approval(self) -> None:
+        """What the policy says about a program that is not the one of the storage."""
+        storage = Path(self.order.storage)
+        if self.order.bootstrap_policy == "allow" or not (storage / CATALOG_FILE).exists():
+            return
+        before = program_of(storage)
+        if before == self.order.program_code:
+            return
+        found = differing(before, self.order.program_code)
+        if not any(found["program_diff"].values()):
+            return
+        if self.order.bootstrap_policy == "reject":
+            changed = json.dumps({k: v for k, v in found["program_diff"].items() if v})
+            raise StateError(
+                f"the program changed, and the bootstrap policy is to reject that: {changed}. Change it back,"
+                " or start with another policy"
+            )
+        self.approval = found
+        self._approved.wait()
+        self.approval = None
+
+    def approve(self) -> None:
+        """Let the changed program go on."""
+        if self.approval is None:
+            raise StateError("the pipeline does not wait for an approval")
+        self._approved.set()
+
+    @property
+    def status(self) -> str:
+        """`RuntimeStatus` of the reference."""
+        if self.error is not None or self.broken is not None:
+            return "Unavailable"
+        if self.approval is not None:
+            return "AwaitingApproval"
+        if self._stopped:
+            return "Suspended"
+        state = self.pipeline.state
+        if state in ("Bootstrapping", "Replaying"):
+            return state
+        if not self._started:
+            return "Initializing"
+        return "Paused" if state == "Paused" else "Running"
+
+    @property
+    def details(self) -> dict[str, Any] | None:
+        """`ExtendedRuntimeStatusDetails` of the reference: what is waited for, and why it is paused."""
+        if self.approval is not None:
+            return {"reason": "the program changed", "approval_diff": self.approval}
+        if self.status != "Paused" or self.pipeline.failure is None:
+            return None
+        return {"reason": redacted(self.pipeline.failure)}
+
+    @property
+    def broken(self) -> str | None:
+        """Why a pipeline that was running cannot go on."""
+        if not self._started or self._stopped or self.pipeline.state != "Stopped":
+            return None
+        return str(self.pipeline.stats()["error"])
+
+    def running(self) -> Pipeline:
+        """The pipeline, if it can be asked."""
+        if self.error is not None:
+            raise StateError(f"the pipeline is not running: {self.error['message']}")
+        if self.status in ("Initializing", "AwaitingApproval", "Bootstrapping", "Suspended"):
+            raise StateError(f"the pipeline is not running yet: it is {self.status}")
+        return self.pipeline
+
+    def pause(self) -> None:
+        self.running().pause()
+        self.desired = "Paused"
+
+    def resume(self, skip_transaction: int | None) -> None:
+        self.running().resume(skip_transaction=skip_transaction)
+        self.desired = "Running"
+
+    def stop(self) -> None:
+        """Finish what was accepted and take a checkpoint."""
+        self._stopped = True
+        self._approved.set()
+        self.pipeline.stop()
+
+
+def pipeline_config(runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a `Pipeline` for the `RuntimeConfig` of the reference.
+
+    >>> pipeline_config({"workers": 1, "fault_tolerance": {"model": "exactly_once"}, "tracing": False})
+    {'max_gathering_delay_usecs': 200000, 'workers': 1, 'fault_tolerance': {}}
+    """
+    found: dict[str, Any] = {name: runtime[name] for name in _LIMITS if runtime.get(name)}
+    found["max_gathering_delay_usecs"] = _GATHERING_USECS
+    if "workers" in runtime:
+        found["workers"] = effective_workers(runtime["workers"])
+    tolerance = runtime.get("fault_tolerance")
+    if tolerance is not None:
+        seconds = "checkpoint_interval_secs"
+        # 0 is how the reference switches automatic checkpoints off.
+        found["fault_tolerance"] = {seconds: tolerance[seconds] or None} if seconds in tolerance else {}
+    return found
