@@ -8,7 +8,7 @@ STAMP := .venv/.setup-done
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint lint format clean
+.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint bench-service lint format clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -36,6 +36,9 @@ bench-all: setup ## The same with DuckDB, Pathway and Flink
 
 bench-recovery: setup ## How long a pipeline takes to come back after a kill
 	$(VENV_PYTHON) -m benchmarks.recovery
+
+bench-service: setup ## The service as its clients see it: starts, one row, many clients, bulk loads
+	$(VENV_PYTHON) -m benchmarks.service
 
 bench-checkpoint: setup ## What a checkpoint writes, what it slows down, and a cold start from it
 	$(VENV_PYTHON) -m benchmarks.checkpoint

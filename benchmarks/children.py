@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,15 +56,22 @@ def asked(
     return found
 
 
+def events(
+    module: str, what: str, workload: Workload, state: Path, *more: str
+) -> AbstractContextManager[Iterator[Event]]:
+    """What a new process that does something with a workload says."""
+    return child(state, module, what, str(workload.directory), str(state), *more)
+
+
 @contextmanager
-def events(module: str, what: str, workload: Workload, state: Path, *more: str) -> Iterator[Iterator[Event]]:
-    """What a new process says; it is killed (-9) at the end of the block."""
+def child(state: Path, module: str, *arguments: str) -> Iterator[Iterator[Event]]:
+    """What a new process says, whose log is in `state`; it is killed (-9) at the end of the block."""
     reading, writing = os.pipe()
     log = state / "engine.log"
     with os.fdopen(reading) as channel, log.open("wb") as output:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", module, what, str(workload.directory), str(state), *more],
+            [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
             env={**os.environ, CHANNEL: str(writing)},
             stdin=subprocess.DEVNULL,
@@ -78,7 +85,7 @@ def events(module: str, what: str, workload: Workload, state: Path, *more: str) 
         def said() -> Iterator[Event]:
             for line in channel:
                 yield Event(time.monotonic() - began, json.loads(line))
-            raise RunError(f"{module} {what}: {tail(log)}")
+            raise RunError(f"{module} {arguments[0]}: {tail(log)}")
 
         try:
             yield said()

@@ -1,0 +1,1 @@
+"""How fast the service is, as its clients see it."""
