@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -212,3 +213,48 @@ def test_connectors_page_names_every_transport() -> None:
     page = (ROOT / "docs" / "reference" / "connectors.md").read_text()
     for transport in (*INPUTS, *OUTPUTS):
         assert f"\n## {transport}\n" in page
+
+
+# -- the service ----------------------------------------------------------------------------------
+
+SERVICE = ROOT / "penstock" / "service"
+_ROUTE = re.compile(r"`((?:GET|POST|PUT|PATCH|DELETE) [^`]+)`")
+_CALLED_WITH_CODE = {"ApiError": 1, "error_body": 0}
+
+
+def test_rest_page_names_every_route_and_no_other(tmp_path: Path) -> None:
+    from penstock.service.manager.server import create_app
+    from penstock.service.manager.service import Service
+    from penstock.service.manager.settings import Settings
+
+    service = Service(Settings(directory=tmp_path))
+    paths = create_app(service).openapi()["paths"]
+    service.client.close()
+    service.database.close()
+    served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    page = (ROOT / "docs" / "reference" / "rest.md").read_text()
+    assert {route.replace("...", "/v0/pipelines/{pipeline_name}") for route in _ROUTE.findall(page)} == served
+
+
+def test_rest_page_names_every_error_code() -> None:
+    page = (ROOT / "docs" / "reference" / "rest.md").read_text()
+    found = set()
+    for file in SERVICE.rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            place = _CALLED_WITH_CODE.get(call.func.id)
+            if place is None or len(call.args) <= place:
+                continue
+            parts = ast.walk(call.args[place])
+            found |= {str(part.value) for part in parts if isinstance(part, ast.Constant)}
+    assert len(found) > 40
+    assert {code for code in found if f"`{code}`" not in page} - {"input"} == set()
+
+
+def test_metrics_page_names_every_metric_and_no_other() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    of_manager = re.findall(r"# TYPE (penstock_\w+)", (SERVICE / "manager" / "metrics.py").read_text())
+    of_runner = re.findall(r"yield \(?\s*\"(\w+)\"", (SERVICE / "runner" / "metrics.py").read_text())
+    listed = re.findall(r"^\| `(penstock_\w+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted({*of_manager, *(f"penstock_{metric}" for metric in of_runner)})

@@ -15,6 +15,7 @@ ROOMS = (
     "_version",
     "errors",
     "failpoints",
+    "references",
     "sql",
     "storage",
     "trace",

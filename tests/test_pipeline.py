@@ -296,3 +296,26 @@ def test_null_of_a_type_whose_parts_cannot_be_null() -> None:
         assert _rows(pipeline, "c") == [{"v": 1, "s": 1}]
         assert pipeline.query("SELECT v, s FROM t WHERE id = 2").to_pylist() == [{"v": None, "s": None}]
         assert pipeline.query("SELECT v, s FROM t").num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "DROP VIEW IF EXISTS v",
+        "SET spark.sql.ansi.enabled = false",
+        "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x",
+        "INSERT OVERWRITE DIRECTORY 'elsewhere' USING json SELECT 1",
+        "/* really */ CREATE TABLE other AS SELECT 1",
+        "BEGIN SELECT 1; END",
+    ],
+)
+def test_a_query_changes_nothing(command: str, shop: penstock.Pipeline) -> None:
+    with pytest.raises(ProgramError, match="only queries can be asked"):
+        shop.query(command)
+
+
+@pytest.mark.parametrize(
+    "query", ["SHOW TABLES", "-- how?\nDESCRIBE by_region", "EXPLAIN SELECT 1", "(SELECT 1)"]
+)
+def test_what_can_be_asked(query: str, shop: penstock.Pipeline) -> None:
+    assert shop.query(query).num_rows
