@@ -126,7 +126,7 @@ class Terminal:
         return before
 
     def interrupt_until(self, wanted: str) -> str:
-        """Ctrl-C until a text is shown. Python's readline does not see one that comes while it takes a key."""
+        """Ctrl-C until a text is shown: Python's readline misses one that comes while it takes a key."""
         for _ in range(10):
             self.ctrl_c()
             if self._shows(wanted, 2):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.plan import nodes
 from penstock.plan.catalyst.functions import Function, by_rows, functions_of, windows
+from penstock.plan.catalyst.jvm import jvm_of
 from penstock.plan.catalyst.reader import frame_of
 from penstock.plan.catalyst.refs import Ref, attribute, iterate, kind, seq, transform, unaliased
 from penstock.plan.nodes import Attribute, Expression
@@ -29,10 +29,9 @@ class Builder:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        self._x = jvm.org.apache.spark.sql.catalyst.expressions
-        self._logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+        self._jvm = jvm_of(spark)
+        self._x = self._jvm.expressions
+        self._logical = self._jvm.logical
 
     def bind(self, frame: DataFrame, columns: Sequence[Attribute], keep: Sequence[str] = ("_w",)) -> Bound:
         """Give the columns c0, c1, ... of a frame the ids of `columns`; keep others by name."""
@@ -70,7 +69,7 @@ class Builder:
         """GROUP BY the given keys and the kept columns."""
         kept = [bound.kept[name] for name in keep]
         plan = self._logical.Aggregate(
-            seq([*grouping, *kept]), seq([*expressions, *kept]), bound.plan, self._none()
+            seq([*grouping, *kept]), seq([*expressions, *kept]), bound.plan, self._jvm.none
         )
         return Bound(plan, {name: bound.kept[name] for name in keep})
 
@@ -81,8 +80,12 @@ class Builder:
             if kind(e) != "AggregateExpression":
                 return None
             condition = self._x.And(flag, e.filter().get()) if e.filter().isDefined() else flag
-            return self._jvm.org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression(
-                e.aggregateFunction(), e.mode(), e.isDistinct(), self._some(condition), e.resultId()
+            return self._jvm.aggregate.AggregateExpression(
+                e.aggregateFunction(),
+                e.mode(),
+                e.isDistinct(),
+                self._jvm.option.apply(condition),
+                e.resultId(),
             )
 
         return [transform(e, guarded) for e in expressions]
@@ -122,12 +125,12 @@ class Builder:
         """The bound plan with `_n`: the row's number within its side, by `order` and then `tie`."""
         total = seq([*order, self._ascending(bound.kept[tie])])
         partition = seq([bound.kept[side]])
-        frame = self._jvm.org.apache.spark.sql.catalyst.expressions.SpecifiedWindowFrame(
+        frame = self._x.SpecifiedWindowFrame(
             self._object("RowFrame"), self._object("UnboundedPreceding"), self._object("CurrentRow")
         )
         spec = self._x.WindowSpecDefinition(partition, total, frame)
         number = self._alias(self._x.WindowExpression(self._x.RowNumber(), spec), "_n")
-        plan = self._logical.Window(seq([number]), partition, total, bound.plan, self._none())
+        plan = self._logical.Window(seq([number]), partition, total, bound.plan, self._jvm.none)
         return frame_of(self.spark, plan)
 
     def unscaled(self, expression: Ref) -> Ref:
@@ -198,8 +201,8 @@ class Builder:
 
     def _alias(self, expression: Ref, name: str, id_: Ref | None = None) -> Ref:
         if id_ is None:
-            id_ = self._x.NamedExpression.newExprId()
-        return self._x.Alias(expression, name, id_, seq([]), self._none(), seq([]))
+            id_ = self._jvm.named.newExprId()
+        return self._x.Alias(expression, name, id_, seq([]), self._jvm.none, seq([]))
 
     def _ascending(self, attribute: Ref) -> Ref:
         direction = self._object("Ascending")
@@ -208,9 +211,3 @@ class Builder:
     def _object(self, name: str) -> Ref:
         """A Scala object of the expressions package."""
         return getattr(getattr(self._x, f"{name}$"), "MODULE$")
-
-    def _some(self, value: Ref) -> Ref:
-        return self._jvm.scala.Option.apply(value)
-
-    def _none(self) -> Ref:
-        return self._jvm.scala.Option.empty()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,6 +20,7 @@ from penstock.plan.catalyst.functions import (
     replace_subquery,
     windows,
 )
+from penstock.plan.catalyst.jvm import jvm_of
 from penstock.plan.catalyst.refs import (
     Ref,
     attribute,
@@ -55,9 +55,7 @@ _JOIN_TYPES = {
 
 def frame_of(spark: SparkSession, plan: Ref) -> DataFrame:
     """A logical plan as a DataFrame, with a physical plan of its own."""
-    jvm: Any = spark._jvm
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
-    return DataFrame(dataset, spark)
+    return DataFrame(jvm_of(spark).dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 class Reader:
@@ -65,13 +63,13 @@ class Reader:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._jvm: Any = spark._jvm
+        self._jvm = jvm_of(spark)
         self._leaves: dict[int, str] = {}
 
     def declare(self, name: str, schema: StructType) -> None:
         """Make `name` a relation that queries can read: opaque, so that nothing above it is folded away."""
         rdd = self.spark.sparkContext._jsc.emptyRDD().rdd()
-        type_ = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+        type_ = self._jvm.type.fromJson(schema.json())
         frame = self.spark._jsparkSession.internalCreateDataFrame(rdd, type_, False)
         self._leaves[rdd.id()] = name
         frame.createOrReplaceTempView(f"`{name}`")
@@ -211,7 +209,7 @@ class Reader:
         left_plan, right_plan = plan.left(), plan.right()
         left_keys: list[Ref] = []
         right_keys: list[Ref] = []
-        equi = self._jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(plan)
+        equi = self._jvm.equi_join.unapply(plan)
         if equi.isDefined():
             left_keys, right_keys = list(iterate(equi.get()._2())), list(iterate(equi.get()._3()))
             _refuse_collations(equi.get()._2())

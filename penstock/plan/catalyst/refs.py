@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
 from pyspark import SparkContext
 
+from penstock.plan.catalyst.jvm import active_jvm
 from penstock.plan.nodes import Attribute, Expression, Node
 
 Ref = Any  # an object of the JVM
@@ -17,17 +19,21 @@ _ID = re.compile(r"#(\d+)L?")
 _LAMBDA = re.compile(r"\blambda (\w+)#")
 
 
+_AT_ONCE = 10  # what Java's List.of takes in one call
+
+
 def seq(items: Sequence[Ref]) -> Ref:
-    context = SparkContext._active_spark_context
-    assert context is not None
-    assert context._jvm is not None
-    return context._jvm.PythonUtils.toSeq(list(items))
+    jvm = active_jvm()
+    if not items:
+        return jvm.nothing
+    parts = [jvm.list.of(*items[i : i + _AT_ONCE]) for i in range(0, len(items), _AT_ONCE)]
+    first, *others = (jvm.python.toSeq(part) for part in parts)
+    return reduce(lambda joined, part: joined.concat(part), others, first)
 
 
 def iterate(seq: Ref) -> Iterator[Ref]:
-    iterator = seq.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
+    for i in range(seq.length()):
+        yield seq.apply(i)
 
 
 def is_plan(ref: Ref) -> bool:
@@ -50,7 +56,7 @@ def walk(expression: Ref) -> Iterator[Ref]:
 
 def kind(ref: Ref) -> str:
     """The name of a node's or an expression's class."""
-    return str(ref.getClass().getSimpleName())
+    return str(ref.productPrefix())
 
 
 def type_name(ref: Ref) -> str:
