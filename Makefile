@@ -8,7 +8,7 @@ STAMP := .venv/.setup-done
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint bench-service lint format clean
+.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint bench-service bench-sync lint format clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -42,6 +42,9 @@ bench-service: setup ## The service as its clients see it: starts, one row, many
 
 bench-checkpoint: setup ## What a checkpoint writes, what it slows down, and a cold start from it
 	$(VENV_PYTHON) -m benchmarks.checkpoint
+
+bench-sync: setup ## Checkpoints in an object store: what a push sends, and how fast, beside rclone
+	$(VENV_PYTHON) -m benchmarks.sync
 
 lint: setup ## ruff and mypy
 	$(VENV_PYTHON) -m ruff check .

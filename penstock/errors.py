@@ -96,3 +96,36 @@ class DamagedError(StorageError):
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults) or (message,)
+
+
+class SyncError(PenstockError):
+    """The object store for checkpoints refuses, does not answer, or has not what is asked for."""
+
+    code = "SYNC_ERROR"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        bucket: str | None = None,
+        key: str | None = None,
+        status: int | None = None,
+        passing: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.bucket = bucket
+        self.key = key
+        self.status = status  # of HTTP
+        self.passing = passing  # it may be another time
+
+
+class NotOwnerError(SyncError):
+    """The place in the object store belongs to another pipeline."""
+
+    code = "NOT_OWNER"
+
+
+class FencedError(SyncError):
+    """Another run of the pipeline has taken over its place in the object store; this one must end."""
+
+    code = "FENCED"

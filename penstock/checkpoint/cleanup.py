@@ -68,7 +68,7 @@ def sweep(store: CatalogFile) -> bool:
             remove_garbage(path)
     for entry in store.catalog.checkpoints:
         for path in children(store.directory / entry.id):
-            if re.fullmatch(r".+\.\d+\.tmp", path.name):
+            if re.fullmatch(r".+(\.\d+\.tmp|\.part)", path.name):
                 remove_garbage(path)
     _sweep_journals(store, {store.catalog.journal, *(manifest.journal for manifest in manifests)})
     return True

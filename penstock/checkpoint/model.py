@@ -179,8 +179,9 @@ MANIFEST_FILE = "manifest.json"
 CATALOG_FILE = "catalog.json"
 DAMAGED_SUFFIX = ".damaged"  # of the directory of a checkpoint that a repair did without
 
-BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\.\d+\.tmp)?")
-"""The names that batches have, written whole or half. A file of any other name is not ours to delete."""
+BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\.\d+\.tmp|\.part)?")
+"""The names that batches have, written or fetched, whole or half. A file of any other name is not ours
+to delete."""
 
 
 def batch_path(root: Path, trace: str, name: str) -> Path:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +65,20 @@ class CheckpointStore(CatalogFile):
         super().__init__(root)
         self._synced: Batches = set()
         self._doubtful: Batches = set()
+        self._in_use: Counter[str] = Counter()
+
+    @contextmanager
+    def in_use(self, entry: Entry) -> Iterator[None]:
+        """Let go of nothing that a checkpoint has, while it is copied."""
+        with self.changing:
+            if all(e.id != entry.id for e in self.catalog.checkpoints):
+                raise StateError(f"there is no checkpoint {entry} any more")
+            self._in_use[entry.id] += 1
+        try:
+            yield
+        finally:
+            with self.changing:
+                self._in_use[entry.id] -= 1
 
     # -- taking one -----------------------------------------------------------------------------
 
@@ -256,15 +272,17 @@ class CheckpointStore(CatalogFile):
     # -- letting go -----------------------------------------------------------------------------
 
     def retire(self, retention: int) -> tuple[Batches, Batches]:
-        """Let go of all but the newest, the named ones, and those put aside.
+        """Let go of all but the newest, the named ones, those put aside and those in use.
 
         Returns the batches that checkpoints still need, and those that only the others had.
         """
         with self.changing:
-            newest = {entry.id for entry in self.retained(retention)}
+            kept = {entry.id for entry in self.retained(retention)} | {
+                id_ for id_ in self._in_use if self._in_use[id_]
+            }
             return keep(
                 self,
-                [e for e in self.catalog.checkpoints if e.id in newest or e.name is not None or e.aside],
+                [e for e in self.catalog.checkpoints if e.id in kept or e.name is not None or e.aside],
             )
 
     def delete(self, entry: Entry) -> tuple[Batches, Batches]:
@@ -277,6 +295,10 @@ class CheckpointStore(CatalogFile):
             if entry.id == used.id:
                 raise StateError(
                     f"checkpoint {entry} is the one that the pipeline goes on from, and is not deleted"
+                )
+            if self._in_use[entry.id]:
+                raise StateError(
+                    f"checkpoint {entry} is being copied to the object store; delete it afterwards"
                 )
             return keep(self, [e for e in self.catalog.checkpoints if e.id != entry.id])
 

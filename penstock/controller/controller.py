@@ -26,7 +26,7 @@ from penstock.controller.transactions import Transactions
 from penstock.controller.work import Arrival, Ask, Request, Work, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
-from penstock.errors import DamagedError, PenstockError, StateError, StorageError
+from penstock.errors import DamagedError, FencedError, PenstockError, StateError, StorageError
 from penstock.journal.record import Kind
 
 _log = logging.getLogger("penstock")
@@ -112,6 +112,11 @@ class Controller:
     def error(self) -> PenstockError | None:
         """Why the pipeline is paused, or did not start, or cannot go on."""
         return self._transactions.broken or self._transactions.error
+
+    def release_outputs(self, transaction: int) -> None:
+        """Give held outputs everything up to this transaction."""
+        for output in self._outputs:
+            output.release(transaction)
 
     # -- what it is doing -----------------------------------------------------------------------
 
@@ -228,7 +233,8 @@ class Controller:
             if self._recovered.is_set() and self.inputs_ended and self._queue.idle:
                 for output in self._outputs:
                     output.settle()
-                return True
+                if not any(output.is_held for output in self._outputs):
+                    return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
@@ -382,9 +388,19 @@ class Controller:
         assert self.error is not None
         return self.error
 
+    def fenced(self, error: FencedError) -> None:
+        """Another run has taken over: no output gets anything more from this one."""
+        self._break(error)
+        for output in self._outputs:
+            output.unbind()
+            output.stop(drop=True)
+        self._notify()
+
     def _break(self, error: Exception) -> None:
         """What is on disk and what is in memory may differ now: take nothing more, and save nothing."""
         broken: PenstockError = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
+        if isinstance(error, FencedError):
+            broken = FencedError(str(error))  # starting it again does not help
         self._transactions.broken = broken  # before anything else: no checkpoint is taken of it
         if isinstance(error, DamagedError):
             broken = self._transactions.broken = self._transactions.storage.checkpoints.damage(error)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from penstock.checkpoint.model import Saved
 from penstock.checkpoint.store import Restored
@@ -34,6 +37,9 @@ _log = logging.getLogger("penstock")
 
 LIMITS = tuple(field.name for field in fields(Limits))
 
+_NOT_STATE = ("spark", "storage")
+"""Settings that may be others on another machine; `storage` may also have secrets."""
+
 
 class Opening:
     """One start of a pipeline. `bootstrapping` is the engine while views are filled for a changed program."""
@@ -47,6 +53,8 @@ class Opening:
         callbacks: Sequence[tuple[str, CallbackOutput]],
     ) -> None:
         self.bootstrapping: Engine | None = None
+        self.limit: int | None = None
+        """Outputs are given nothing after this transaction, see `OutputRunner.limit`."""
         self._name = name
         self._program = program
         self._config = config
@@ -54,15 +62,36 @@ class Opening:
         self._callbacks = callbacks
         self._catching_up: Controller | None = None
         self._interrupted = False
+        self._preparing = threading.Lock()
+        self._prepared: Engine | None = None
+
+    def prepare(self, storage: Storage) -> None:
+        """Start Spark and compile the program ahead of `open`, which is faster then."""
+        with self._preparing:
+            engine = Engine(self._program, self._spark(), storage.batches, self._workers)
+            engine.circuit.prepare()
+            self._prepared = engine
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` is done."""
+        return self._prepared is not None
+
+    @property
+    def _workers(self) -> int:
+        return int(self._config.get("workers", os.cpu_count() or 2))
+
+    def _spark(self) -> SparkSession:
+        return application(self._workers, self._config.get("spark", {}))
 
     def open(self, storage: Storage) -> Controller:
         """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
-        workers = self._config.get("workers", os.cpu_count() or 2)
         restored = self._restored(storage)
         began = time.monotonic()
-        spark = application(workers, self._config.get("spark", {}))
+        spark = self._spark()
         durations = Durations(time.monotonic() - began, time.monotonic())
-        engine = Engine(self._program, spark, storage.batches, workers)
+        with self._preparing:
+            engine = self._prepared or Engine(self._program, spark, storage.batches, self._workers)
         if restored is None:
             storage.begin(self._name, uuid.uuid4().hex, self._nothing(engine))
             restored = storage.read()
@@ -87,7 +116,7 @@ class Opening:
     @property
     def _configuration(self) -> dict[str, Any]:
         """What of the configuration belongs to the state."""
-        return {key: value for key, value in self._config.items() if key != "spark"}
+        return {key: value for key, value in self._config.items() if key not in _NOT_STATE}
 
     def _nothing(self, engine: Engine) -> Saved:
         """The state before the first transaction."""
@@ -197,7 +226,7 @@ class Opening:
         ]
         given += [(view, output) for view, output in self._callbacks if output.name not in without]
         outputs = [
-            OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
+            OutputRunner(view, output, owner, engine.relation(view).arrow, failed, limit=self.limit)
             for view, output in given
             if view.lower() in engine.relations
         ]

@@ -22,6 +22,9 @@ _log = logging.getLogger("penstock")
 MAX_WAITING = 64
 """So many transactions may wait for a slow output before it holds the pipeline up."""
 
+MAX_HELD_BYTES = 256 << 20
+"""So much may wait for a copy of the state, see `OutputRunner.limit`."""
+
 
 class Status(StrEnum):
     """How an output connector is doing."""
@@ -46,6 +49,9 @@ class OutputRunner:
     """The transaction up to which it must have everything, for the journal begins after it."""
     most: int | None = None
     """The transaction that the journal ended with at the start: it cannot have more."""
+    limit: int | None = None
+    """It gets nothing after this transaction: the state up to there is safe in an object store, and if this
+    machine is lost, what comes after is computed again, perhaps from other steps. None: there is no limit."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
     carries: bool = False
@@ -114,11 +120,29 @@ class OutputRunner:
                 self._waiting.append((transaction, changes))
             self._changed.notify_all()
 
-    def wait_for_room(self) -> None:
-        """Wait while too many transactions are queued."""
+    def wait_for_room(self, *, held: bool = True) -> None:
+        """Wait while too many transactions are queued; not `held`: unless all of them have to wait."""
         with self._changed:
-            while len(self._waiting) >= MAX_WAITING and not self._unbound and self.error is None:
+            while self._is_full and (held or not self.is_held) and not self._unbound and self.error is None:
                 self._changed.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        if not self.is_held:
+            return len(self._waiting) >= MAX_WAITING
+        return sum(int(changes.nbytes) for _, changes in self._waiting) >= MAX_HELD_BYTES
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all that waits has to wait."""
+        return bool(self._waiting) and self.limit is not None and self._waiting[0][0] > self.limit
+
+    def release(self, transaction: int) -> None:
+        """Let it have everything up to this transaction, if there is a limit."""
+        with self._changed:
+            if self.limit is not None:
+                self.limit = max(self.limit, transaction)
+            self._changed.notify_all()
 
     def waiting(self) -> list[tuple[int, pa.Table]]:
         """The changes that it does not have yet."""
@@ -131,9 +155,9 @@ class OutputRunner:
         return len(self._waiting)
 
     def settle(self) -> None:
-        """Wait until it has everything, or is in trouble."""
+        """Wait until it has everything that it may have, or is in trouble."""
         with self._changed:
-            while self._waiting and self.status is Status.RUNNING and not self._dropped:
+            while self._waiting and not self.is_held and self.status is Status.RUNNING and not self._dropped:
                 self._changed.wait()
         if self.error is not None:
             raise self.error
@@ -161,9 +185,9 @@ class OutputRunner:
 
     def _next(self) -> tuple[int, pa.Table] | None:
         with self._changed:
-            while not self._waiting and not self._stopped:
+            while (not self._waiting or self.is_held) and not self._stopped:
                 self._changed.wait()
-            if self._dropped or not self._waiting:
+            if self._dropped or not self._waiting or self.is_held:
                 return None
             return self._waiting[0]
 

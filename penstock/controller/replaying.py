@@ -155,7 +155,7 @@ class Replayer:
     def _replay(self, stage: Replay) -> None:
         last = stage.last.number
         for output in self._t.outputs:
-            output.wait_for_room()
+            output.wait_for_room(held=False)  # what is held waits for a checkpoint, and none is taken now
         self._refuse_if_stopping()
         with self._t.engine.state.reading():
             try:

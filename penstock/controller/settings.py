@@ -1,4 +1,4 @@
-"""The settings of fault tolerance, checked before anything starts."""
+"""The settings of fault tolerance and of the object store, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import Any
 
 from penstock.controller.checkpoints import INTERVAL_SECONDS, RETENTION, Policy
 from penstock.errors import StateError
+from penstock.sync.config import SyncConfig
 
 _KNOWN = ("checkpoint_interval_secs", "retention", "verify")
 _VERIFY = ("lazy", "eager")
+
+HELD_FOR_EVER = (
+    "outputs get only what was pushed, and no checkpoint is taken by the clock: set"
+    " fault_tolerance.checkpoint_interval_secs, or hold_outputs to false"
+)
 
 
 def fault_tolerance(config: Mapping[str, Any]) -> Policy:
@@ -36,6 +42,27 @@ def fault_tolerance(config: Mapping[str, Any]) -> Policy:
     if verify not in _VERIFY:
         raise StateError(f"the setting fault_tolerance.verify is one of {', '.join(_VERIFY)}, not {verify!r}")
     return Policy(None if interval is None else float(interval), retention, verify == "eager")
+
+
+def object_store(config: Mapping[str, Any]) -> SyncConfig | None:
+    """What the setting `storage` says of an object store; None if there is none.
+
+    >>> object_store({"backend": {"name": "file", "config": {"sync": {"bucket": "b"}}}}).bucket
+    'b'
+    """
+    found: Any = config
+    path = "storage"
+    for known in (("backend",), ("name", "config"), ("sync",)):
+        if not isinstance(found, Mapping):
+            raise StateError(f"the setting {path} must be a dict, not {found!r}")
+        for key in found:
+            if key not in known:
+                raise StateError(f"unknown setting {path}.{key}; known: {', '.join(known)}")
+        found = found.get(known[-1])
+        path = f"{path}.{known[-1]}"
+        if found is None:
+            return None
+    return SyncConfig.of(found)
 
 
 def _is_number(value: Any, kind: Any) -> bool:

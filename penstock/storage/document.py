@@ -31,8 +31,12 @@ class Document(Generic[T]):
 
     def write(self, path: Path, value: T) -> Content:
         """Write it durably; returns what the file contains."""
-        data = self._encode(self._adapter.dump_python(value, mode="json"))
+        data = self.encode(value)
         return write_file(path, lambda file: file.write(data), durable=True)
+
+    def encode(self, value: T) -> bytes:
+        """Its bytes."""
+        return self._encode(self._adapter.dump_python(value, mode="json"))
 
     def read(self, path: Path) -> T:
         """Read it back; the error of anything that is wrong names the file and the field."""
@@ -44,7 +48,7 @@ class Document(Generic[T]):
             raise DamagedError(f"{path} cannot be read: {error.strerror}") from error
         return self.parse(data, path)
 
-    def parse(self, data: bytes, path: Path) -> T:
+    def parse(self, data: bytes, path: Path | str) -> T:
         """The content of a document's bytes; `path` is where they came from."""
         try:
             found = json.loads(data)

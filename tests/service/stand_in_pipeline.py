@@ -61,6 +61,7 @@ class StandInPipeline:
     transaction: int | None = None
     transactions: int = 0
     checkpoints: list[str | None] = field(default_factory=list)
+    synced: int = 0
     asked_for_token: int = 0
     bytes_in: int = 0
 
@@ -84,6 +85,13 @@ class StandInPipeline:
                 failure = failed and {"sequence_number": failed, "error": "the disk is full"}
                 done = [n for n, label in enumerate(self.checkpoints, 1) if label != "fails"]
                 return Answer(200, {"success": max(done, default=None), "failure": failure})
+            case ["checkpoint", "sync_status"]:
+                done = _checkpoint(1, None)["uuid"] if self.synced else None
+                return Answer(200, {"success": done, "periodic": None, "failure": None})
+            case ["checkpoints", "remote"]:
+                return Answer(
+                    200, [{**_checkpoint(1, None), "at": "2024-01-01T00:00:00+00:00"}] * self.synced
+                )
             case ["checkpoints"]:
                 found = [label for label in self.checkpoints if label != "fails"]
                 return Answer(200, [_checkpoint(number, label) for number, label in enumerate(found, 1)])
@@ -123,6 +131,9 @@ class StandInPipeline:
             case ["rollback_transaction"]:
                 number, self.transaction = self.transaction, None
                 return Answer(200, {"transaction_id": number})
+            case ["checkpoint", "sync"]:
+                self.synced += 1
+                return Answer(202, {"checkpoint_uuid": _checkpoint(1, None)["uuid"], "incarnation_uuid": "i"})
             case ["checkpoint"]:
                 self.checkpoints.append(query.get("name"))
                 return Answer(

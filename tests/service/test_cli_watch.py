@@ -68,6 +68,14 @@ def test_checkpoints(cli: Commands, running: str) -> None:
     assert len(cli.ok("checkpoint", "list", running, "--json").json) == 2
 
 
+def test_copies_of_checkpoints(cli: Commands, running: str) -> None:
+    assert "is copied" in cli.ok("checkpoint", "sync", running).out
+    assert "being copied" in cli.ok("checkpoint", "sync", running, "--no-wait").out
+    found = cli.ok("checkpoint", "sync-status", running, "--format", "json").json
+    assert found["success"] in cli.ok("checkpoint", "sync-status", running).out
+    assert found["success"] in cli.ok("checkpoint", "remote", running).out
+
+
 def test_transactions(cli: Commands, running: str) -> None:
     refused = cli("transaction", "commit", running)
     assert refused.code == 4

@@ -33,11 +33,12 @@ def start(initial: RuntimeDesiredStatus, policy: BootstrapPolicy, *, dismiss_err
         _check_unchanged(
             row, "bootstrap_policy", policy, "BootstrapPolicyImmutableUnlessStopped", "bootstrap policy"
         )
-        if initial == RuntimeDesiredStatus.STANDBY:
+        if initial == RuntimeDesiredStatus.STANDBY and not _follows(row["runtime_config"]):
             raise ApiError(
                 400,
                 "InitialStandbyNotAllowed",
-                "A pipeline cannot be started as standby: its checkpoints are not copied to an object store",
+                "A standby follows the checkpoints in an object store: set storage.backend.config.sync in the"
+                " runtime configuration, with bucket and start_from_checkpoint",
             )
         return {
             "deployment_resources_desired_status": ResourcesDesiredStatus.PROVISIONED.value,
@@ -47,6 +48,13 @@ def start(initial: RuntimeDesiredStatus, policy: BootstrapPolicy, *, dismiss_err
         }
 
     return change
+
+
+def _follows(runtime_config: Mapping[str, Any]) -> bool:
+    """Whether a start has an object store to get its state from."""
+    backend = (runtime_config.get("storage") or {}).get("backend") or {}
+    sync = (backend.get("config") or {}).get("sync") or {}
+    return sync.get("start_from_checkpoint") is not None
 
 
 def stop(*, force: bool) -> Change:

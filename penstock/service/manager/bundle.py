@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import platform
@@ -20,6 +21,7 @@ from penstock.service.manager.runner_client import RunnerUnreachableError
 from penstock.service.manager.service import Service
 
 _LOG_BYTES = 4 << 20
+_LEFT_OUT = "(left out)"
 
 _OF_RUNNER = ("stats", "metrics")
 """Parts that only the runner has."""
@@ -72,10 +74,14 @@ def _add_from_runner(
 
 
 def _without_secrets(row: Row) -> dict[str, Any]:
-    """The values of the environment may be secrets, so only their names are told."""
+    """The values of the environment may be secrets, and so may the keys of an object store: only names are
+    told."""
     told_row = told(row)
-    config = dict(told_row["runtime_config"])
-    config["env"] = dict.fromkeys(config["env"], "(left out)")
+    config = copy.deepcopy(told_row["runtime_config"])
+    config["env"] = dict.fromkeys(config["env"], _LEFT_OUT)
+    backend = (config.get("storage") or {}).get("backend") or {}
+    sync = (backend.get("config") or {}).get("sync") or {}
+    sync |= {name: _LEFT_OUT for name in ("access_key", "secret_key") if name in sync}
     return {**told_row, "runtime_config": config}
 
 

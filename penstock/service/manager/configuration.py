@@ -15,8 +15,11 @@ from pydantic import (
     model_validator,
 )
 
+from penstock.controller.settings import HELD_FOR_EVER
+from penstock.errors import SyncError
 from penstock.service.errors import ApiError
 from penstock.service.manager.units import duration, size
+from penstock.sync.config import SyncConfig
 
 _LARGEST = 2**63 - 1
 
@@ -98,8 +101,12 @@ class Backend(_Section):
     def _complete(self) -> Backend:
         if self.name == "object":
             raise ValueError("state is kept in files, not in an object store")
-        if (self.config or {}).get("sync") is not None:
-            raise ValueError("checkpoints are not copied to an object store: leave 'sync' out")
+        sync = (self.config or {}).get("sync")
+        if sync is not None:
+            try:
+                SyncConfig.of(sync)
+            except SyncError as error:
+                raise ValueError(str(error)) from error
         return self
 
 
@@ -168,6 +175,15 @@ class RuntimeConfig(_Section):
                 _spelling("datafusion_memory", "datafusion_memory_mb", size, "M"),
             ],
         )
+
+    @model_validator(mode="after")
+    def _released(self) -> RuntimeConfig:
+        """Outputs that get only what was pushed must get it some day."""
+        sync = ((self.storage.backend.config or {}) if self.storage else {}).get("sync")
+        never = not self.fault_tolerance.checkpoint_interval_secs
+        if sync is not None and never and SyncConfig.of(sync).holds_outputs:
+            raise ValueError(HELD_FOR_EVER)
+        return self
 
     @field_validator("fault_tolerance", mode="before")
     @classmethod

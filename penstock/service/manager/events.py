@@ -36,7 +36,11 @@ def record_if_changed(
     connection: Connection, before: Mapping[str, Any] | None, after: Mapping[str, Any]
 ) -> bool:
     """Record the states of a pipeline if they are not what they were."""
-    if before is not None and all(before[field] == after[field] for field in _WATCHED):
+    if (
+        before is not None
+        and all(before[field] == after[field] for field in _WATCHED)
+        and _sync_failure(before) == _sync_failure(after)
+    ):
         return False
     content = {field: after[field] for field in (*_STATUS, *_DETAILS)}
     values = {
@@ -48,6 +52,11 @@ def record_if_changed(
     connection.execute(insert(pipeline_events).values(values))
     _forget_old(connection, after["id"])
     return True
+
+
+def _sync_failure(row: Mapping[str, Any]) -> Any:
+    """Why the last copy of a checkpoint failed."""
+    return (row["deployment_runtime_status_details"] or {}).get("sync_failure")
 
 
 def _forget_old(connection: Connection, pipeline_id: str) -> None:

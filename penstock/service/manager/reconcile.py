@@ -123,6 +123,7 @@ class Reconciler:
                 {
                     "deployment_id": row["deployment_id"],
                     "name": row["name"],
+                    "pipeline_id": row["id"],
                     "program_code": row["program_code"],
                     "runtime_config": row["runtime_config"],
                     "storage": str(storage.absolute()),

@@ -38,7 +38,7 @@ PASSED = (
     Passed("POST", "/checkpoint", "Take a checkpoint", ("name",)),
     Passed("GET", "/checkpoint_status", "How a checkpoint that was asked for went", ("incarnation_uuid",)),
     Passed("GET", "/checkpoints", "The checkpoints that are kept"),
-    Passed("POST", "/checkpoint/sync", "Copy the last checkpoint to the object store"),
+    Passed("POST", "/checkpoint/sync", "Copy the newest checkpoint to the object store", status=202),
     Passed("GET", "/checkpoint/sync_status", "How such a copy went", ("incarnation_uuid",)),
     Passed("GET", "/checkpoints/remote", "The checkpoints in the object store"),
     Passed("POST", "/start_transaction", "Open a transaction"),

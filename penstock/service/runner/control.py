@@ -31,6 +31,7 @@ class Deploy(BaseModel):
 
     deployment_id: str
     name: str
+    pipeline_id: str = ""
     program_code: str
     runtime_config: dict[str, Any] = {}
     storage: str
@@ -63,7 +64,7 @@ async def status(host: Hosted) -> dict[str, Any]:
             "rss_bytes": resident_bytes(),
         }
     broken = found.broken
-    error = found.error or (broken and error_body("STATE_ERROR", broken, {}))
+    error = found.error or (broken and error_body(found.pipeline.failure_code or "STATE_ERROR", broken, {}))
     return {
         "deployment_id": found.order.deployment_id,
         "status": found.status,
@@ -78,12 +79,6 @@ async def status(host: Hosted) -> dict[str, Any]:
 
 @router.post("/deploy", status_code=202)
 def deploy(order: Deploy, host: Hosted) -> None:
-    if order.initial == "Standby":
-        raise ApiError(
-            501,
-            "UnsupportedPipelineAction",
-            "no pipeline can stand by without an object store",
-        )
     host.deploy(Order(**order.model_dump()))
 
 
@@ -121,9 +116,13 @@ def resume(host: Hosted, skip_transaction: Annotated[int | None, Query()] = None
 
 
 @router.post("/activate", status_code=202)
-def activate(host: Hosted) -> None:
-    host.pipeline()
-    raise ApiError(400, "NotStandby", "the pipeline does not stand by, so there is nothing to activate")
+def activate(
+    host: Hosted, initial: Annotated[str, Query(pattern="^(?i:running|paused)$")] = "running"
+) -> None:
+    deployment = host.deployed()
+    if deployment.status != "Standby":
+        raise ApiError(400, "NotStandby", "the pipeline does not stand by, so there is nothing to activate")
+    deployment.activate(initial.capitalize())
 
 
 @router.post("/approve")

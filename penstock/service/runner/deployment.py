@@ -16,7 +16,7 @@ from penstock.controller.stored import program_of
 from penstock.engine.session import application
 from penstock.errors import PenstockError, StateError
 from penstock.pipeline import Pipeline
-from penstock.references import redacted
+from penstock.references import redacted, redacted_in
 from penstock.service.errors import error_body
 from penstock.service.runner.compiling import differing
 from penstock.service.runner.confinement import refuse_paths, refuse_programs, resolve_references
@@ -40,6 +40,7 @@ class Order:
     storage: str
     initial: str = "Running"
     bootstrap_policy: str = "allow"
+    pipeline_id: str = ""
 
 
 @dataclass
@@ -53,8 +54,12 @@ class Deployment:
     error: dict[str, Any] | None = None
     approval: dict[str, Any] | None = None
     """What the changed program changes, while somebody has to approve of it."""
+    activation_error: str | None = None
+    """Why a standby could not be activated."""
     desired: str = ""
     """`RuntimeDesiredStatus` of the reference."""
+    _activation: threading.Lock = field(default_factory=threading.Lock)
+    _activating: bool = False
     _approved: threading.Event = field(default_factory=threading.Event)
     _started: bool = False
     _stopped: bool = False
@@ -67,6 +72,7 @@ class Deployment:
             storage=self.order.storage,
             config=pipeline_config(self.order.runtime_config),
         )
+        self.pipeline.registered = self.order.pipeline_id
 
     def begin(self, ready: Callable[[], None]) -> None:
         """Start as soon as what it needs is `ready`."""
@@ -78,16 +84,49 @@ class Deployment:
             resolve_references(self.pipeline.program)
             ready()
             refuse_programs(application(1, {}), self.pipeline.program)
-            self._ask_for_approval()
             if self._stopped:
                 return
-            self.pipeline.start(paused=self.order.initial == "Paused")
-            self._started = True
+            initial = self.order.initial
+            self.pipeline.start(
+                paused=initial == "Paused", standby=initial == "Standby", approve=self._ask_for_approval
+            )
+            if self.pipeline.state != "Standby":
+                self._begin_running("Running" if initial == "Standby" else initial)
         except PenstockError as error:
-            self._fail(error, error.code)
+            if not self._stopped:
+                self._fail(error, error.code)
         except Exception as error:
             _log.exception("the pipeline could not be started")
             self._fail(error, "INTERNAL_ERROR")
+
+    def _begin_running(self, desired: str) -> None:
+        self.desired = desired
+        self._started = True
+
+    def activate(self, desired: str) -> None:
+        """Let a standby take over. If it cannot, it stands by as before, and `details` say why. To ask again
+        while it does so changes nothing."""
+        with self._activation:
+            if self._activating:
+                return
+            self._activating = True
+        threading.Thread(
+            target=self._activate, args=(desired,), name="penstock activate", daemon=True
+        ).start()
+
+    def _activate(self, desired: str) -> None:
+        try:
+            self.activation_error = None
+            self.pipeline.activate(paused=desired == "Paused", approve=self._ask_for_approval)
+            self._begin_running(desired)
+        except Exception as error:
+            if self.pipeline.state == "Standby":
+                self.activation_error = redacted(str(error))
+                _log.error("the standby could not be activated, and stands by as before: %s", error)
+            else:
+                self._fail(error, getattr(error, "code", "INTERNAL_ERROR"))
+        finally:
+            self._activating = False
 
     def _fail(self, error: Exception, code: str) -> None:
         self.error = error_body(code, str(error), {})
@@ -113,6 +152,8 @@ class Deployment:
         self.approval = found
         self._approved.wait()
         self.approval = None
+        if self._stopped:
+            raise StateError("the pipeline was stopped while it waited for an approval")
 
     def approve(self) -> None:
         """Let the changed program go on."""
@@ -130,7 +171,7 @@ class Deployment:
         if self._stopped:
             return "Suspended"
         state = self.pipeline.state
-        if state in ("Bootstrapping", "Replaying"):
+        if state in ("Standby", "Bootstrapping", "Replaying"):
             return state
         if not self._started:
             return "Initializing"
@@ -141,9 +182,15 @@ class Deployment:
         """`ExtendedRuntimeStatusDetails` of the reference: what is waited for, and why it is paused."""
         if self.approval is not None:
             return {"reason": "the program changed", "approval_diff": self.approval}
-        if self.status != "Paused" or self.pipeline.failure is None:
-            return None
-        return {"reason": redacted(self.pipeline.failure)}
+        if self.status == "Standby":
+            standby = redacted_in(self.pipeline.stats()["standby"])
+            return {"reason": self.activation_error or standby["error"], "standby": standby}
+        found = {}
+        if self.status == "Paused" and self.pipeline.failure is not None:
+            found["reason"] = redacted(self.pipeline.failure)
+        if self._started and (failed := self.pipeline.sync_failure) is not None:
+            found["sync_failure"] = redacted(failed)
+        return found or None
 
     @property
     def broken(self) -> str | None:
@@ -156,6 +203,8 @@ class Deployment:
         """The pipeline, if it can be asked."""
         if self.error is not None:
             raise StateError(f"the pipeline is not running: {self.error['message']}")
+        if self.status == "Standby":
+            raise StateError("the pipeline stands by; activate it first")
         if self.status in ("Initializing", "AwaitingApproval", "Bootstrapping", "Suspended"):
             raise StateError(f"the pipeline is not running yet: it is {self.status}")
         return self.pipeline
@@ -175,6 +224,17 @@ class Deployment:
         self.pipeline.stop()
 
 
+def object_store(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The settings of an object store in a `RuntimeConfig` of the reference.
+
+    >>> object_store({"storage": {"backend": {"name": "file", "config": {"sync": {"bucket": "b"}}}}})
+    {'bucket': 'b'}
+    """
+    backend = (runtime.get("storage") or {}).get("backend") or {}
+    found: Mapping[str, Any] | None = (backend.get("config") or {}).get("sync")
+    return found
+
+
 def pipeline_config(runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a `Pipeline` for the `RuntimeConfig` of the reference.
 
@@ -190,4 +250,7 @@ def pipeline_config(runtime: Mapping[str, Any]) -> dict[str, Any]:
         seconds = "checkpoint_interval_secs"
         # 0 is how the reference switches automatic checkpoints off.
         found["fault_tolerance"] = {seconds: tolerance[seconds] or None} if seconds in tolerance else {}
+    sync = object_store(runtime)
+    if sync is not None:
+        found["storage"] = {"backend": {"config": {"sync": sync}}}
     return found

@@ -34,6 +34,9 @@ def measured(deployment: Deployment) -> list[Metric]:
 
 
 def _values(deployment: Deployment) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:
+    if deployment.status == "Standby":
+        yield from _standby(deployment.pipeline.stats()["standby"])
+        return
     stats = deployment.running().stats()
     yield "transactions_total", "counter", "Transactions that ended.", stats["transactions"], {}
     for which, milliseconds in stats["latency_ms"].items():
@@ -73,7 +76,27 @@ def _values(deployment: Deployment) -> Iterator[tuple[str, str, str, float, dict
         stats["checkpoint"]["transaction"],
         {},
     )
+    if stats["sync"] is not None:
+        yield from _synced(stats["sync"])
     yield "memory_bytes", "gauge", "Memory of the runner, the JVM and workers.", resident_bytes(), {}
+
+
+def _standby(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:
+    if stats["transaction"] is not None:
+        yield "standby_transaction", "gauge", "The last that a standby has.", stats["transaction"], {}
+        text = "Age of the checkpoint that a standby has."
+        yield "standby_checkpoint_age_seconds", "gauge", text, stats["age_seconds"], {}
+    failed = stats["error"] is not None
+    yield "standby_failing", "gauge", "1 if the last attempt to fetch failed.", failed, {}
+    yield "memory_bytes", "gauge", "Memory of the runner, the JVM and workers.", resident_bytes(), {}
+
+
+def _synced(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:
+    yield "sync_pushes_total", "counter", "Checkpoints that were pushed.", stats["pushes"], {}
+    yield "sync_failures_total", "counter", "Pushes that failed.", stats["failures"], {}
+    yield "sync_bytes_total", "counter", "Bytes that were pushed.", stats["bytes"], {}
+    failing = stats["failure"] is not None
+    yield "sync_failing", "gauge", "1 if the last push failed.", failing, {}
 
 
 def as_prometheus(metrics: Sequence[Metric]) -> str:

@@ -114,15 +114,19 @@ def checkpoint(host: Hosted, name: Annotated[str | None, Query()] = None) -> dic
 def checkpoint_status(
     host: Hosted, incarnation_uuid: Annotated[str | None, Query()] = None
 ) -> dict[str, Any]:
+    _expect_incarnation(host, incarnation_uuid)
+    return {"success": _checkpoints.success, "failure": _checkpoints.failure}
+
+
+def _expect_incarnation(host: Host, expected: str | None) -> None:
     now = host.deployed().incarnation
-    if incarnation_uuid not in (None, "", now):
+    if expected not in (None, "", now):
         raise ApiError(
             400,
             "IncarnationUuidMismatch",
-            f"the pipeline was started again since: it is {now} now, and {incarnation_uuid} was asked for",
-            {"expected": incarnation_uuid, "actual": now},
+            f"the pipeline was started again since: it is {now} now, and {expected} was asked for",
+            {"expected": expected, "actual": now},
         )
-    return {"success": _checkpoints.success, "failure": _checkpoints.failure}
 
 
 @router.get("/checkpoints")
@@ -140,17 +144,50 @@ def checkpoints(host: Hosted) -> list[dict[str, Any]]:
     ]
 
 
-@router.post("/checkpoint/sync")
+@router.post("/checkpoint/sync", status_code=202)
+def sync_checkpoint(host: Hosted) -> dict[str, Any]:
+    """Begin to copy the newest checkpoint; whoever asks while it is copied joins."""
+    pipeline = _with_object_store(host)
+    return {
+        "checkpoint_uuid": pipeline.sync_checkpoint(wait=False),
+        "incarnation_uuid": host.deployed().incarnation,
+    }
+
+
 @router.get("/checkpoint/sync_status")
+def sync_status(host: Hosted, incarnation_uuid: Annotated[str | None, Query()] = None) -> dict[str, Any]:
+    pipeline = _with_object_store(host)
+    _expect_incarnation(host, incarnation_uuid)
+    found = redacted_in(pipeline.stats()["sync"])
+    return {name: found[name] for name in ("success", "periodic", "failure", "running")}
+
+
 @router.get("/checkpoints/remote")
-def no_object_store(host: Hosted) -> None:
-    host.pipeline()
-    raise ApiError(
-        400,
-        "UnsupportedPipelineAction",
-        "this pipeline has no object store: its checkpoints are in its storage directory only",
-        {"action": "sync", "reason": "no object store is configured"},
-    )
+def remote_checkpoints(host: Hosted) -> list[dict[str, Any]]:
+    return [
+        {
+            "uuid": found["id"],
+            "identifier": found["name"],
+            "at": found["at"],
+            "size": found["bytes"],
+            "steps": found["transaction"],
+            "processed_records": found["rows"],
+        }
+        for found in _with_object_store(host).remote_checkpoints()
+    ]
+
+
+def _with_object_store(host: Host) -> Pipeline:
+    pipeline = host.pipeline()
+    if pipeline.stats()["sync"] is None:
+        raise ApiError(
+            400,
+            "UnsupportedPipelineAction",
+            "this pipeline has no object store: its checkpoints are in its storage directory only. Set"
+            " storage.backend.config.sync in its runtime configuration",
+            {"action": "sync", "reason": "no object store is configured"},
+        )
+    return pipeline
 
 
 # -- connectors -----------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""What copies of checkpoints in an object store cost, beside rclone."""

@@ -1,0 +1,106 @@
+"""What lies in an object store, and under which keys.
+
+    owner.json                                   whose the place is; changed by compare-and-swap only
+    catalog.json                                 its checkpoints, oldest first; likewise
+    checkpoints/<id>/manifest.json, state.json, changes-<n>.arrow
+    batches/<trace>/<name>-<checksum>.arrow
+
+Everything but the first two never changes: what lies under a key is what the key says. So a push that was cut
+off, or was made by somebody who has lost the place, harms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from penstock.checkpoint.model import MANIFEST_FILE, Entry, Manifest, batch_path
+from penstock.storage.document import Document
+from penstock.storage.files import Content
+
+OWNER_KEY = "owner.json"
+CATALOG_KEY = "catalog.json"
+CLAIM_FILE = "sync.json"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose the place is."""
+
+    pipeline: str  # its name, for people
+    id: str  # what it is known by, whatever its name
+    holder: str  # the storage directory that may write
+    epoch: int  # grows with every change of the holder
+    at: datetime
+    registered: str = ""  # what a service knows the pipeline by, whatever its name and its storage
+
+
+@dataclass(frozen=True)
+class RemoteCatalog:
+    """The checkpoints of a place, oldest first, as the holder of this epoch left them."""
+
+    pipeline: str
+    id: str
+    epoch: int
+    checkpoints: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a storage directory remembers of its place in an object store."""
+
+    holder: str
+    location: str = ""  # empty: it never wrote to one
+    epoch: int = 0
+    standby: bool = False
+    """Whether it only follows: nothing may run in it before it is activated."""
+
+
+OWNER = Document("owner", 1, Owner)
+REMOTE_CATALOG = Document("remote catalog", 1, RemoteCatalog)
+CLAIM = Document("claim", 1, Claim)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file of a checkpoint: its key in the object store, its path in a storage directory, what it has."""
+
+    key: str
+    path: Path
+    content: Content
+
+
+def folder(checkpoint: str) -> str:
+    """Where the state files of a checkpoint lie."""
+    return f"checkpoints/{checkpoint}"
+
+
+def manifest_key(checkpoint: str) -> str:
+    return f"{folder(checkpoint)}/{MANIFEST_FILE}"
+
+
+def manifest_path(root: Path, checkpoint: str) -> Path:
+    return root / "checkpoints" / checkpoint / MANIFEST_FILE
+
+
+def batches_of(manifest: Manifest, root: Path) -> Iterator[Piece]:
+    """The batches that a checkpoint lists."""
+    for trace, batches in manifest.traces.items():
+        for name, size in batches.items():
+            key = f"batches/{trace}/{name}-{size.content.checksum}.arrow"
+            yield Piece(key, batch_path(root, trace, name), size.content)
+
+
+def files_of(manifest: Manifest, root: Path) -> Iterator[Piece]:
+    """Its other files, but for the manifest itself."""
+    for name, content in manifest.files.items():
+        key = f"{folder(manifest.checkpoint)}/{name}"
+        yield Piece(key, root / "checkpoints" / manifest.checkpoint / name, content)
+
+
+def keys_of(manifest: Manifest) -> set[str]:
+    """The keys of all that it lists."""
+    nowhere = Path(PurePosixPath("."))
+    return {piece.key for piece in (*batches_of(manifest, nowhere), *files_of(manifest, nowhere))}
