@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +34,10 @@ _NOT_HELD = (PreconditionError, AlreadyExistsError, NotModifiedError)
 
 
 T = TypeVar("T")
+
+
+class NoRangesError(Exception):
+    """The store does not answer a request for some bytes of an object as it should."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,20 @@ class Location:
         """How many bytes an object has; None if it is not there."""
         return self._if_there(key, lambda: int(obstore.head(self._store, key)["size"]))
 
-    def part(self, key: str, start: int, end: int, size: int) -> bytes | None:
-        """Some bytes of an object of this size; None if it is not there."""
-        if (start, end) == (0, size):  # some servers take a range that is all for no range
-            found = self.read(key)
-            return None if found is None else found.data
+    def part(self, key: str, start: int, end: int) -> bytes | None:
+        """Some bytes of an object; None if it is not there. `NoRangesError` if only all of it can be had."""
         return self._if_there(key, lambda: bytes(obstore.get_range(self._store, key, start=start, end=end)))
+
+    def whole(self, key: str, step: int) -> Iterator[bytes]:
+        """All bytes of an object, so many at a time; nothing if it is not there."""
+        found = self._if_there(key, lambda: obstore.get(self._store, key))
+        if found is None:
+            return
+        try:
+            for data in found.stream(min_chunk_size=step):
+                yield bytes(data)
+        except (BaseError, OSError) as error:
+            raise self._translated("read", key, error) from error
 
     def _if_there(self, key: str, act: Callable[[], T]) -> T | None:
         try:
@@ -175,6 +187,8 @@ class Location:
             except (*_NOT_HELD, FileNotFoundError):
                 raise
             except (BaseError, OSError, ValueError) as error:
+                if "non-partial response" in str(error):
+                    raise NoRangesError from error
                 found = self._translated(doing, key, error)
                 if not found.passing or not pauses:
                     raise found from error

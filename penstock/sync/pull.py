@@ -28,7 +28,7 @@ from penstock.storage.files import (
 )
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, each
-from penstock.sync.location import Location
+from penstock.sync.location import Location, NoRangesError
 from penstock.sync.model import Piece, batches_of, files_of, manifest_path
 from penstock.sync.remote import Found
 
@@ -118,8 +118,13 @@ class Pull:
     def _one(self, location: Location, piece: Piece) -> None:
         """One file, whole and checked. A wrong byte may have come on the way: it is fetched again."""
         partial = piece.path.with_name(f"{piece.path.name}{PARTIAL_SUFFIX}")
-        for _ in range(_ATTEMPTS):
-            self._bytes(location, piece, partial)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._bytes(location, piece, partial)
+            except SyncError as error:
+                if not error.passing or attempt == _ATTEMPTS:
+                    raise
+                continue  # behind what has come
             found = content_of(partial)
             if found == piece.content:
                 sync_file(partial)
@@ -135,28 +140,39 @@ class Pull:
         if have > piece.content.bytes:
             remove_garbage(partial)
             have = 0
-        large = piece.content.bytes >= self._config.large
-        streams = self._config.streams if large else 1
-        ranges = list(_ranges(have, piece.content.bytes))
-        with open(partial, "ab", buffering=0) as file:
-            for at in range(0, len(ranges), streams):
-                for data in each(
-                    lambda part: self._part(location, piece, *part), ranges[at : at + streams], streams
-                ):
-                    _write(file.fileno(), data)
+        if have == 0 and piece.content.bytes < self._config.large:
+            self._whole(location, piece, partial)
+            return
+        try:
+            self._rest(location, piece, partial, have)
+        except NoRangesError:
+            self._whole(location, piece, partial)
 
     @staticmethod
-    def _part(location: Location, piece: Piece, start: int, end: int) -> bytes:
-        data = location.part(piece.key, start, end, piece.content.bytes)
-        if data is None:
+    def _whole(location: Location, piece: Piece, partial: Path) -> None:
+        came = False
+        with open(partial, "wb", buffering=0) as file:
+            for data in location.whole(piece.key, _STEP):
+                came = True
+                _write(file.fileno(), data)
+        if not came and piece.content.bytes:
             raise DamagedError(f"{location}: {piece.key} is missing")
-        if len(data) != end - start:
-            raise SyncError(
-                f"{location}: {len(data)} of {end - start} bytes of {piece.key} came. It is tried again.",
-                bucket=location.bucket,
-                key=piece.key,
-            )
-        return data
+
+    def _rest(self, location: Location, piece: Piece, partial: Path, have: int) -> None:
+        """In parts, several at once if there are many."""
+        streams = self._config.streams if piece.content.bytes >= self._config.large else 1
+        ranges = list(_ranges(have, piece.content.bytes))
+
+        def part(place: tuple[int, int]) -> bytes:
+            data = location.part(piece.key, *place)
+            if data is None:
+                raise DamagedError(f"{location}: {piece.key} is missing")
+            return data
+
+        with open(partial, "ab", buffering=0) as file:
+            for at in range(0, len(ranges), streams):
+                for data in each(part, ranges[at : at + streams], streams):
+                    _write(file.fileno(), data)
 
 
 def begin_journal(directory: Path, record: int) -> None:

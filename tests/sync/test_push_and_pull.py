@@ -191,22 +191,22 @@ def test_an_interrupted_fetch_goes_on_where_it_ended(site: Site, other: Site) ->
     asked: list[tuple[Any, ...]] = []
     cuts = [True, False]  # from the end: the second that comes
 
-    def fails_later(before: Any, *part: Any) -> bytes:
+    def fails_later(before: Any, *whole: Any) -> Any:
         try:
             cut = cuts.pop()
         except IndexError:
             cut = False
         if cut:
             raise SyncError("the line was cut")
-        return bytes(before(*part))
+        return before(*whole)
 
-    with instead(other.location, "part", fails_later), pytest.raises(SyncError, match="cut"):
+    with instead(other.location, "whole", fails_later), pytest.raises(SyncError, match="cut"):
         other.pull()
     assert (other.root / CATALOG_FILE).exists()
     done = {path for path in files_of(other.root) if path.endswith(".arrow")}
     assert done
     asked.clear()
-    with instead(other.location, "part", lambda before, *part: asked.append(part) or before(*part)):
+    with instead(other.location, "whole", lambda before, *whole: asked.append(whole) or before(*whole)):
         other.pull()
     assert len(asked) == 4 - len(done)
     assert transactions(all_whole(other.root)) == [7]
@@ -224,7 +224,7 @@ def test_a_part_of_a_file_is_not_fetched_again(site: Site, other: Site) -> None:
     with instead(other.location, "part", lambda before, *part: asked.append(part) or before(*part)):
         CheckpointStore(other.root).save(Catalog("p", "owner"))  # as an interrupted fetch leaves it
         other.pull()
-    assert (piece.key, 10, len(whole), len(whole)) in asked
+    assert (piece.key, 10, len(whole)) in asked
     assert transactions(all_whole(other.root)) == [7]
 
 
@@ -234,14 +234,14 @@ def test_a_wrong_byte_on_the_way_is_fetched_again(
     site.push(commit(site.store, 2))
     wrong = [1]
 
-    def wrong_once(before: Any, *part: Any) -> bytes:
-        data = bytes(before(*part))
+    def wrong_once(before: Any, *whole: Any) -> list[bytes]:
+        data = b"".join(before(*whole))
         try:
-            return bytes([data[0] ^ wrong.pop()]) + data[1:]
+            return [bytes([data[0] ^ wrong.pop()]) + data[1:]]
         except IndexError:
-            return data
+            return [data]
 
-    with instead(other.location, "part", wrong_once):
+    with instead(other.location, "whole", wrong_once):
         other.pull()
     assert "it is fetched again" in caplog.text
     assert transactions(all_whole(other.root)) == [2]
@@ -250,7 +250,7 @@ def test_a_wrong_byte_on_the_way_is_fetched_again(
 def test_bytes_that_stay_wrong_are_refused(site: Site, other: Site) -> None:
     site.push(commit(site.store, 2))
     with (
-        instead(other.location, "part", lambda before, *part: bytes(len(before(*part)))),
+        instead(other.location, "whole", lambda before, *whole: [bytes(len(b"".join(before(*whole))))]),
         pytest.raises(DamagedError, match="is damaged: expected"),
     ):
         other.pull()
@@ -304,3 +304,14 @@ def test_an_object_of_the_right_size_that_is_damaged_is_passed_over_too(
     assert followed.transaction == 1
     assert piece.key in caplog.text
     assert transactions(all_whole(follower.root)) == [1]
+
+
+def test_a_store_that_knows_no_ranges(
+    tmp_path: Path, strict_s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sync.pull._STEP", 16)
+    site = primary(tmp_path / "primary", config_of(strict_s3, multi_thread_cutoff="10"))
+    site.push(commit(site.store, 9))
+    other = Site(tmp_path / "other", site.config)
+    other.pull()
+    assert transactions(all_whole(other.root)) == [9]
