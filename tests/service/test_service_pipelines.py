@@ -348,3 +348,37 @@ def test_validate_and_diff(shared: Manager) -> None:
     broken = new_name()
     shared.create(broken, "bad")
     assert code(shared.post(f"/{broken}/diff", json={})) == (404, "ProgramNotCompiled")
+
+
+# -- object stores --------------------------------------------------------------------------------
+
+
+def _with_store(**sync: object) -> dict[str, object]:
+    return {"storage": {"backend": {"name": "file", "config": {"sync": {"bucket": "b", **sync}}}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (_with_store(standby=True), "initial=standby instead"),
+        (_with_store(access_key="k"), "secret_key is missing"),
+        (_with_store(read_bucket="c"), "no effect without start_from_checkpoint"),
+        (_with_store(flags=["--fast"]), "rclone, which is not used"),
+        (_with_store(push_interval=5) | {"fault_tolerance": {"checkpoint_interval_secs": 0}}, "hold_outputs"),
+    ],
+)
+def test_an_object_store_that_makes_no_sense_is_refused_at_once(
+    shared: Manager, config: dict[str, object], text: str
+) -> None:
+    body = {"name": new_name(), "program_code": "", "runtime_config": config}
+    answer = shared.http.post("/v0/pipelines", json=body)
+    assert code(answer) == (400, "InvalidRuntimeConfig")
+    assert text in answer.json()["message"]
+
+
+def test_a_standby_needs_something_to_follow(shared: Manager) -> None:
+    for sync, expected in (({}, 400), ({"start_from_checkpoint": "latest"}, 202)):
+        name = new_name()
+        body = {"name": name, "program_code": "", "runtime_config": _with_store(**sync)}
+        assert shared.http.post("/v0/pipelines", json=body).status_code == 201
+        assert shared.post(f"/{name}/start", params={"initial": "standby"}).status_code == expected

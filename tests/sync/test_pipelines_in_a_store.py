@@ -357,3 +357,65 @@ def test_a_standby_is_seeded_and_goes_over_to_its_own_place(store: Store) -> Non
     standby.checkpoint()
     standby.sync_checkpoint()
     assert [found["transaction"] for found in standby.remote_checkpoints()] == [1, 2, 3]
+
+
+# -- outputs --------------------------------------------------------------------------------------
+
+WRITTEN = """
+CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT);
+CREATE MATERIALIZED VIEW sums WITH ('connectors' = '[{
+  "name": "written", "transport": {"name": "file_output", "config": {"path": "PATH"}}
+}]') AS SELECT id, n FROM t;
+"""
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_outputs_get_only_what_was_pushed(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    more = {"sql": WRITTEN.replace("PATH", str(path)), "push_interval": 1_000, "interval": 1_000}
+    with store.pipeline("primary", **more) as pipeline:
+        pipeline.insert("t", [{"id": 1, "n": 1}])
+        pipeline.flush()
+        assert pipeline.query("SELECT count(*) AS c FROM sums").to_pylist() == [{"c": 1}]
+        assert not pipeline.wait(timeout=1)
+        assert lines(path) == 0
+        pipeline.checkpoint()
+        assert lines(path) == 0
+        pipeline.sync_checkpoint()
+        assert pipeline.wait(timeout=30)
+        assert lines(path) == 1
+        pipeline.insert("t", [{"id": 2, "n": 2}])
+        pipeline.flush()
+        pipeline.kill()  # its journal has the second row
+    assert lines(path) == 1
+    with store.pipeline("primary", **more) as pipeline:
+        assert pipeline.stats()["outputs"]["written"]["behind"] == 1
+        assert lines(path) == 1
+    # A stop pushes what it saved, and the next start gives it to the output.
+    with store.pipeline("primary", **more) as pipeline:
+        eventually(lambda: lines(path) == 2)
+        pipeline.kill()
+    store.lose("primary")
+    with store.pipeline("other", start_from_checkpoint="latest", **more) as pipeline:
+        pipeline.insert("t", [{"id": 3, "n": 3}])
+        pipeline.flush()
+        pipeline.checkpoint()
+        pipeline.sync_checkpoint()
+        assert pipeline.wait(timeout=30)
+        assert lines(path) == 3
+        pipeline.kill()
+
+
+def test_outputs_that_are_not_held(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    sql = WRITTEN.replace("PATH", str(path))
+    with store.pipeline("primary", sql=sql, push_interval=1_000, hold_outputs=False) as pipeline:
+        pipeline.insert("t", [{"id": 1, "n": 1}])
+        pipeline.flush()
+        assert lines(path) == 1
+        pipeline.kill()
+    with pytest.raises(StateError, match="outputs get only what was pushed"):
+        store.pipeline("primary", sql=sql, push_interval=1_000)
