@@ -154,13 +154,14 @@ class Pipeline:
         if self._sync is not None and self._sync.holds_outputs:
             opening.limit = pushed_transaction(storage.checkpoints, self._sync)
         controller = opening.open(storage)
+        known = {entry.id for entry in storage.checkpoints.catalog.checkpoints}
         if self._sync is not None:
             self._syncer = Syncer(
                 storage.checkpoints,
                 self._sync,
                 self.name,
                 self.registered,
-                pushed=lambda entry: controller.release_outputs(entry.transaction),
+                pushed=lambda entry: controller.release_outputs(entry.transaction, new=entry.id not in known),
                 fenced=controller.fenced,
             )
         self._storage, self._controller = storage, controller

@@ -60,10 +60,19 @@ class Checkpoints:
     @property
     def due(self) -> bool:
         """Whether it is time for one: so long after the last, or so much input."""
-        if self._next is None or self._transactions.machine.last <= self.saved.transaction:
+        if self._next is None or not (self._has_news or self._has_new_output):
             return False
         full = self._transactions.storage.journal.bytes >= JOURNAL_BYTES and self.last_error is None
         return full or time.monotonic() >= self._next
+
+    @property
+    def _has_news(self) -> bool:
+        return self._transactions.machine.last > self.saved.transaction
+
+    @property
+    def _has_new_output(self) -> bool:
+        """Whether an output waits for a checkpoint that knows it."""
+        return any(output.unknown for output in self._transactions.outputs)
 
     @property
     def hindrance(self) -> str | None:

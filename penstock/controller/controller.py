@@ -113,10 +113,10 @@ class Controller:
         """Why the pipeline is paused, or did not start, or cannot go on."""
         return self._transactions.broken or self._transactions.error
 
-    def release_outputs(self, transaction: int) -> None:
-        """Give held outputs everything up to this transaction."""
+    def release_outputs(self, transaction: int, *, new: bool) -> None:
+        """Give held outputs everything up to this transaction; `new`: by a checkpoint of this run."""
         for output in self._outputs:
-            output.release(transaction)
+            output.release(transaction, new=new)
 
     # -- what it is doing -----------------------------------------------------------------------
 

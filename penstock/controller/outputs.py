@@ -52,6 +52,8 @@ class OutputRunner:
     limit: int | None = None
     """It gets nothing after this transaction: the state up to there is safe in an object store, and if this
     machine is lost, what comes after is computed again, perhaps from other steps. None: there is no limit."""
+    unknown: bool = False
+    """With a limit: it began since the last checkpoint, and gets nothing before one that knows it is safe."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
     carries: bool = False
@@ -135,13 +137,17 @@ class OutputRunner:
     @property
     def is_held(self) -> bool:
         """Whether all that waits has to wait."""
-        return bool(self._waiting) and self.limit is not None and self._waiting[0][0] > self.limit
+        if not self._waiting or self.limit is None:
+            return False
+        return self.unknown or self._waiting[0][0] > self.limit
 
-    def release(self, transaction: int) -> None:
-        """Let it have everything up to this transaction, if there is a limit."""
+    def release(self, transaction: int, *, new: bool) -> None:
+        """Let it have everything up to this transaction, if there is a limit: a checkpoint of it, which is
+        `new` if it was taken by this run, is safe."""
         with self._changed:
             if self.limit is not None:
                 self.limit = max(self.limit, transaction)
+                self.unknown = self.unknown and not new
             self._changed.notify_all()
 
     def waiting(self) -> list[tuple[int, pa.Table]]:

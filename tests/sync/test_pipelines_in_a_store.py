@@ -419,3 +419,21 @@ def test_outputs_that_are_not_held(store: Store, tmp_path: Path) -> None:
         pipeline.kill()
     with pytest.raises(StateError, match="outputs get only what was pushed"):
         store.pipeline("primary", sql=sql, push_interval=1_000)
+
+
+def test_an_output_that_is_new_waits_for_a_checkpoint_that_knows_it(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    plain = "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT);"
+    plain += "CREATE MATERIALIZED VIEW sums AS SELECT id, n FROM t;"
+    more = {"push_interval": 1_000, "interval": 1_000}
+    with store.pipeline("primary", sql=plain, **more) as pipeline:
+        pipeline.insert("t", [{"id": 1, "n": 1}])
+    with store.pipeline("primary", sql=WRITTEN.replace("PATH", str(path)), **more) as pipeline:
+        pipeline.sync_checkpoint()  # the one of the run before, which has all transactions
+        assert not pipeline.wait(timeout=1)
+        assert lines(path) == 0
+        pipeline.checkpoint()
+        pipeline.sync_checkpoint()
+        assert pipeline.wait(timeout=30)
+        assert lines(path) == 1
+        pipeline.kill()
