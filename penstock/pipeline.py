@@ -35,11 +35,12 @@ from penstock.errors import (
 )
 from penstock.sql import Program, Table, parse_insert, parse_program
 from penstock.sync.config import SyncConfig
-from penstock.sync.follow import Following
+from penstock.sync.follow import Following, Source
+from penstock.sync.location import Location
 from penstock.sync.ownership import follows
 from penstock.sync.remote import remote_checkpoints
 from penstock.sync.standby import Standby
-from penstock.sync.syncer import Syncer, pushed_transaction
+from penstock.sync.syncer import Safe, Syncer, safe
 
 _log = logging.getLogger("penstock")
 
@@ -93,6 +94,8 @@ class Pipeline:
         self._opening: Opening | None = None
         self._syncer: Syncer | None = None
         self._standby: Standby | None = None
+        self._following: Following | None = None
+        """While a start fetches its state."""
         self._activating = threading.Lock()
         self._error: str | None = None
         """Why the last start failed."""
@@ -117,7 +120,6 @@ class Pipeline:
         """
         if self._controller is not None or self._standby is not None:
             raise StateError(f"the pipeline {self.name} is already running")
-        following = None
         if standby and (self._sync is None or self._sync.wanted is None):
             raise StateError(
                 "a standby follows an object store: set storage.backend.config.sync with bucket and"
@@ -138,7 +140,7 @@ class Pipeline:
                 if standby and (following.is_marked or storage.checkpoints.read() is None):
                     self._stand_by(storage, following, self._opening)
                     return
-                following.bring()
+                self._bring(storage, following, self._opening)
             approve()
             self._open(storage, self._opening, paused)
         except BaseException as error:
@@ -149,19 +151,27 @@ class Pipeline:
         if wait:
             self._recovered(None)
 
+    def _bring(self, storage: Storage, following: Following, opening: Opening) -> None:
+        """Have the state in the storage, from wherever it is."""
+        assert self._sync is not None, "it is followed"
+        self._following = following
+        try:
+            following.bring()
+            if self._sync.holds_outputs:
+                opening.safe = safe(storage.checkpoints, self._sync)
+        finally:
+            self._following = None
+
     def _open(self, storage: Storage, opening: Opening, paused: bool) -> None:
         """From what is in the storage to a pipeline that recovers."""
-        if self._sync is not None and self._sync.holds_outputs:
-            opening.limit = pushed_transaction(storage.checkpoints, self._sync)
         controller = opening.open(storage)
-        known = {entry.id for entry in storage.checkpoints.catalog.checkpoints}
         if self._sync is not None:
             self._syncer = Syncer(
                 storage.checkpoints,
                 self._sync,
                 self.name,
                 self.registered,
-                pushed=lambda entry: controller.release_outputs(entry.transaction, new=entry.id not in known),
+                pushed=controller.release_outputs,
                 fenced=controller.fenced,
             )
         self._storage, self._controller = storage, controller
@@ -200,10 +210,15 @@ class Pipeline:
                 raise StateError(
                     f"the pipeline {self.name} does not stand by, so there is nothing to activate"
                 )
-            standby.activate()
+            # Whatever may fail comes before the one that runs is fenced.
+            opening.prepare_if_need_be(storage)
+            approve()
+            followed = standby.activate()
+            if self._sync is not None and self._sync.holds_outputs:
+                there = followed is not None and followed.source is Source.BUCKET
+                opening.safe = Safe(followed.transaction, True) if followed and there else Safe()
             self._standby = None
             try:
-                approve()
                 self._open(storage, opening, paused)
             except BaseException as error:
                 self._error = str(error)
@@ -260,7 +275,7 @@ class Pipeline:
             return
         self._controller = self._storage = self._syncer = None
         if syncer is not None:
-            syncer.close(wait_s=0)
+            syncer.close(wait_s=10)
         controller.stop(drop=True)
         storage.close()
 
@@ -275,6 +290,8 @@ class Pipeline:
 
     def _interrupt(self) -> None:
         """If another thread is starting the pipeline, let that fail soon."""
+        if (following := self._following) is not None:
+            following.interrupt()
         if (opening := self._opening) is not None:
             opening.interrupt()
 
@@ -393,7 +410,8 @@ class Pipeline:
         return None if failure is None else failure.error
 
     def remote_checkpoints(self) -> list[dict[str, Any]]:
-        """The checkpoints in the object store, oldest first: id, at, transaction, rows, bytes, name."""
+        """The checkpoints in the object store, oldest first: id, at, transaction, rows, bytes, name. It need
+        not run."""
         return [
             {
                 "id": entry.id,
@@ -403,17 +421,22 @@ class Pipeline:
                 "rows": entry.rows,
                 "bytes": entry.bytes,
             }
-            for entry in remote_checkpoints(self._synced().location)
+            for entry in remote_checkpoints(Location(self._configured(), self._configured().bucket))
         ]
 
     def _synced(self) -> Syncer:
         self._running()
-        if self._syncer is None:
+        self._configured()
+        assert self._syncer is not None, "it has one while it runs"
+        return self._syncer
+
+    def _configured(self) -> SyncConfig:
+        if self._sync is None:
             raise StateError(
                 f"the pipeline {self.name} has no object store; set storage.backend.config.sync in its"
                 " configuration"
             )
-        return self._syncer
+        return self._sync
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -608,9 +631,9 @@ class Pipeline:
 
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and the size of each trace."""
-        if self._standby is not None:
+        if (standby := self._standby) is not None:
             warm = self._opening is not None and self._opening.is_prepared
-            return {"state": self.state, "error": None, "standby": {**self._standby.stats(), "warm": warm}}
+            return {"state": "Standby", "error": None, "standby": {**standby.stats(), "warm": warm}}
         if self._controller is None:
             filling = self._filling
             if filling is None:

@@ -72,7 +72,8 @@ class Checkpoints:
     @property
     def _has_new_output(self) -> bool:
         """Whether an output waits for a checkpoint that knows it."""
-        return any(output.unknown for output in self._transactions.outputs)
+        newest = self._transactions.storage.checkpoints.newest.id
+        return any(o.needs is not None and o.needs > newest for o in self._transactions.outputs)
 
     @property
     def hindrance(self) -> str | None:

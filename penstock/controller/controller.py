@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import Restored
 from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
@@ -113,10 +114,10 @@ class Controller:
         """Why the pipeline is paused, or did not start, or cannot go on."""
         return self._transactions.broken or self._transactions.error
 
-    def release_outputs(self, transaction: int, *, new: bool) -> None:
-        """Give held outputs everything up to this transaction; `new`: by a checkpoint of this run."""
+    def release_outputs(self, checkpoint: Entry) -> None:
+        """Give held outputs everything that this checkpoint has."""
         for output in self._outputs:
-            output.release(transaction, new=new)
+            output.release(checkpoint.id, checkpoint.transaction)
 
     # -- what it is doing -----------------------------------------------------------------------
 

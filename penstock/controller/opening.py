@@ -32,6 +32,7 @@ from penstock.engine.session import application
 from penstock.errors import DamagedError, PenstockError, StateError
 from penstock.failpoints import failpoint
 from penstock.sql import Program, parse_program
+from penstock.sync.syncer import Safe
 
 _log = logging.getLogger("penstock")
 
@@ -53,8 +54,8 @@ class Opening:
         callbacks: Sequence[tuple[str, CallbackOutput]],
     ) -> None:
         self.bootstrapping: Engine | None = None
-        self.limit: int | None = None
-        """Outputs are given nothing after this transaction, see `OutputRunner.limit`."""
+        self.safe: Safe | None = None
+        """What is in the object store, if outputs get only that."""
         self._name = name
         self._program = program
         self._config = config
@@ -71,6 +72,13 @@ class Opening:
             engine = Engine(self._program, self._spark(), storage.batches, self._workers)
             engine.circuit.prepare()
             self._prepared = engine
+
+    def prepare_if_need_be(self, storage: Storage) -> None:
+        """The same, unless it is done; waits if it is being done."""
+        with self._preparing:
+            done = self._prepared is not None
+        if not done:
+            self.prepare(storage)
 
     @property
     def is_prepared(self) -> bool:
@@ -226,10 +234,14 @@ class Opening:
         ]
         given += [(view, output) for view, output in self._callbacks if output.name not in without]
         outputs = [
-            OutputRunner(view, output, owner, engine.relation(view).arrow, failed, limit=self.limit)
+            OutputRunner(view, output, owner, engine.relation(view).arrow, failed)
             for view, output in given
             if view.lower() in engine.relations
         ]
+        if self.safe is not None:
+            for output in outputs:
+                output.limit = self.safe.transaction
+                output.needs = None if self.safe.newest else storage.checkpoints.newest.id
         saved = replace(restored.checked.saved, configuration=self._configuration)
         restored = replace(restored, checked=replace(restored.checked, saved=saved))
         controller = Controller(engine, storage, restored, queue, inputs, outputs, durations, self._policy)

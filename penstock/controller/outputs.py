@@ -52,8 +52,9 @@ class OutputRunner:
     limit: int | None = None
     """It gets nothing after this transaction: the state up to there is safe in an object store, and if this
     machine is lost, what comes after is computed again, perhaps from other steps. None: there is no limit."""
-    unknown: bool = False
-    """With a limit: it began since the last checkpoint, and gets nothing before one that knows it is safe."""
+    needs: str | None = None
+    """With a limit: the least id of a checkpoint that must be safe before it gets anything, since no older
+    one knows it or what it is to get."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
     carries: bool = False
@@ -139,15 +140,15 @@ class OutputRunner:
         """Whether all that waits has to wait."""
         if not self._waiting or self.limit is None:
             return False
-        return self.unknown or self._waiting[0][0] > self.limit
+        return self.needs is not None or self._waiting[0][0] > self.limit
 
-    def release(self, transaction: int, *, new: bool) -> None:
-        """Let it have everything up to this transaction, if there is a limit: a checkpoint of it, which is
-        `new` if it was taken by this run, is safe."""
+    def release(self, checkpoint: str, transaction: int) -> None:
+        """Let it have everything up to this transaction, if there is a limit: this checkpoint is safe."""
         with self._changed:
             if self.limit is not None:
                 self.limit = max(self.limit, transaction)
-                self.unknown = self.unknown and not new
+                if self.needs is not None and checkpoint >= self.needs:
+                    self.needs = None
             self._changed.notify_all()
 
     def waiting(self) -> list[tuple[int, pa.Table]]:

@@ -238,7 +238,8 @@ class Replayer:
         note = {"output": output.name, "transaction": last, "program": self.saved.meaning}
         self._t.append(Kind.JOIN, note=note)
         rows = self._t.engine.rows(output.view)
-        output.unknown = output.limit is not None
+        if output.limit is not None:
+            output.needs = f"{self._t.storage.checkpoints.newest.id}+"  # a later one than that
         if rows.num_rows:
             output.put(last, with_change_type(rows))
         output.joins = False

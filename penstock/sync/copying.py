@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from penstock.errors import StateError
 from penstock.sync.model import Piece
 
 A = TypeVar("A")
@@ -39,14 +40,35 @@ class Copied:
         return f"{self.files_done:,} of {self.files:,} files, {self.bytes_done:,} of {self.bytes:,} bytes"
 
 
-def each(act: Callable[[A], B], items: Sequence[A], threads: int) -> list[B]:
+class Stop:
+    """Ends copies that are under way: nothing further is begun."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def check(self) -> None:
+        """Raise if it was asked for."""
+        if self._asked.is_set():
+            raise StateError("the pipeline was stopped while files were copied; what was copied is kept")
+
+
+def each(act: Callable[[A], B], items: Sequence[A], threads: int, stop: Stop | None = None) -> list[B]:
     """What `act` makes of every item, several at once; after an error no further one is begun.
 
     >>> each(len, ["a", "bb"], 2)
     [1, 2]
     """
+
+    def guarded(item: A) -> B:
+        if stop is not None:
+            stop.check()
+        return act(item)
+
     with ThreadPoolExecutor(threads, "penstock copy") as pool:
-        running = [pool.submit(act, item) for item in items]
+        running = [pool.submit(guarded, item) for item in items]
         try:
             return [one.result() for one in running]
         except BaseException:

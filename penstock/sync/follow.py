@@ -19,12 +19,12 @@ from penstock.errors import DamagedError, NotOwnerError, SyncError
 from penstock.failpoints import failpoint
 from penstock.storage.files import explained
 from penstock.sync.config import SyncConfig
-from penstock.sync.copying import Copied
+from penstock.sync.copying import Copied, Stop
 from penstock.sync.location import Location
 from penstock.sync.model import CLAIM, CLAIM_FILE
-from penstock.sync.ownership import Ownership, is_same, read_claim, read_owner
+from penstock.sync.ownership import Ownership, is_same, read_catalog, read_claim, read_owner
 from penstock.sync.pull import Pull, begin_journal
-from penstock.sync.remote import Found, find, remote_checkpoints
+from penstock.sync.remote import Found, find
 
 _log = logging.getLogger("penstock")
 
@@ -59,11 +59,20 @@ class Following:
     ) -> None:
         self.copied = Copied()
         self.config = config
+        self._stop = Stop()
         self._store = store
         self._pipeline = pipeline
         self._registered = registered
         self._bucket = Location(config, config.bucket)
         self._read_bucket = None if config.read_bucket is None else Location(config, config.read_bucket)
+
+    def interrupt(self) -> None:
+        """Let a fetch that is under way end soon, and take nothing over any more."""
+        self._stop.ask()
+
+    def go_on(self) -> None:
+        """After `interrupt`: fetch again."""
+        self._stop = Stop()
 
     @property
     def is_marked(self) -> bool:
@@ -96,8 +105,11 @@ class Following:
         """The newest checkpoint of the bucket, if it is here: then one look was enough."""
         if self.config.wanted != "latest" or self._store.read() is None:
             return None
-        newest = remote_checkpoints(self._bucket)[-1:]
+        catalog, _ = read_catalog(self._bucket)
+        if catalog is None or catalog.id != self._store.catalog.owner:
+            return None
         here = {entry.id for entry in self._store.catalog.checkpoints}
+        newest = catalog.checkpoints[-1:]
         return next((_followed(Source.BUCKET, entry) for entry in newest if entry.id in here), None)
 
     def _pull(self, source: Source, found: Found) -> None:
@@ -105,7 +117,7 @@ class Following:
         # What is only seeded from elsewhere is another pipeline, and its outputs are others.
         owner = found.catalog.id if source is Source.BUCKET else self._seeded()
         self.copied = Copied()
-        Pull(self._store, self.config).run(found, self._pipeline, owner, self.copied)
+        Pull(self._store, self.config, self._stop).run(found, self._pipeline, owner, self.copied)
 
     def _find(self, without: Collection[str]) -> tuple[Source, Found | None]:
         wanted = self.config.wanted
@@ -130,6 +142,7 @@ class Following:
         for _ in range(_ATTEMPTS):
             if self._store.read() is None:
                 break  # there is nothing to take over
+            self._stop.check()
             self._ownership().take_over()
             newest = self.fetch()
             if newest == followed:

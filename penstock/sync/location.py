@@ -131,12 +131,8 @@ class Location:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def write(self, key: str, data: bytes) -> None:
-        """Put an object there, in place of one that may have the key."""
-        self._again("write", key, lambda: obstore.put(self._store, key, data, use_multipart=False))
-
     def upload(self, key: str, path: Path) -> None:
-        """The same with the bytes of a file."""
+        """Put the bytes of a file there, in place of an object that may have the key."""
         large = path.stat().st_size > _PART
         parts = self._config.upload_parts
 
@@ -196,6 +192,7 @@ class Location:
 
     def _translated(self, doing: str, key: str, error: Exception) -> SyncError:
         reason = redacted(str(error).partition("\n")[0])  # the rest is for the library's developers
+        reason = re.sub(r" in [\d.]+[mµn]?s\b|, after \d+ retries[^-]*", "", reason)  # the same each time
         found = re.search(r"status(?: code)?:? (\d{3})", reason)
         status = int(found[1]) if found else (404 if isinstance(error, FileNotFoundError) else None)
         if _METADATA_SERVICE in reason:

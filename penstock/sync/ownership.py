@@ -74,8 +74,7 @@ class Ownership:
                     self._refuse_others(owner)
                     raise self._fenced(owner)
                 self._refuse_if_conditions_are_ignored(owner)
-                self._put(version, self._mine(claim, owner.epoch + 1))
-                self._stamp(self._mine(claim, owner.epoch + 1))
+                self._replace(owner, version, self._mine(claim, owner.epoch + 1))
                 continue
             if owner.pipeline != self.pipeline:  # it was renamed
                 self._put(version, replace(owner, pipeline=self.pipeline, at=_now()))
@@ -86,10 +85,11 @@ class Ownership:
     def refuse_if_fenced(self) -> None:
         """Raise if somebody else has taken over since this directory last wrote."""
         claim = self.claim
-        if claim.location != self.location.label or not claim.epoch:
-            return
         owner, _ = self._owner()
-        if owner is not None and owner.holder != claim.holder:
+        if owner is None or owner.holder == claim.holder:
+            return
+        # A place may be spelled otherwise than when it was claimed; then the id tells.
+        if owner.id == self.id or (claim.location == self.location.label and claim.epoch):
             raise self._fenced(owner)
 
     def take_over(self) -> Owner:
@@ -104,15 +104,30 @@ class Ownership:
                 self._refuse_others(owner)
             self._refuse_if_conditions_are_ignored(owner)
             mine = self._mine(claim, owner.epoch + 1)
-            if self._put(version, mine):
+            if self._replace(owner, version, mine):
                 owner = mine
                 break
         else:
             raise self._contended()
-        failpoint("sync.taken-over")
         self._remember(claim, owner)
         self._stamp(owner)
         return owner
+
+    def _replace(self, owner: Owner, version: Version | None, mine: Owner) -> bool:
+        """Become the holder in place of another, and put that into the catalog too; False if he changed.
+
+        If he had pushed something of his own meanwhile, he gets the place back.
+        """
+        if not self._put(version, mine):
+            return False
+        failpoint("sync.taken-over")
+        try:
+            self._stamp(mine)
+        except NotOwnerError:
+            _, now = self._owner()
+            self._put(now, replace(owner, epoch=mine.epoch + 1))
+            raise
+        return True
 
     def _mine(self, claim: Claim, epoch: int) -> Owner:
         return Owner(self.pipeline, self.id, claim.holder, epoch, _now(), self.registered)
@@ -123,7 +138,8 @@ class Ownership:
 
     def _was_given_up(self, owner: Owner) -> bool:
         """Whether a run of this pipeline claimed the place and was lost before it had pushed anything."""
-        same = is_same(owner, self.pipeline, self.registered)
+        others = "" not in (owner.registered, self.registered) and owner.registered != self.registered
+        same = is_same(owner, self.pipeline, self.registered) and not others
         return same and owner.id != self.id and self._is_empty()
 
     def _epoch_of_catalog(self) -> int:
@@ -170,6 +186,8 @@ class Ownership:
             catalog, version = self.catalog()
             if catalog is not None and catalog.epoch >= owner.epoch:
                 return
+            if catalog is not None and catalog.checkpoints:
+                self._refuse_others(Owner(catalog.pipeline, catalog.id, "", catalog.epoch, _now()))
             listed = () if catalog is None else catalog.checkpoints
             data = REMOTE_CATALOG.encode(RemoteCatalog(owner.pipeline, owner.id, owner.epoch, listed))
             if version is None:
@@ -201,6 +219,14 @@ class Ownership:
             CLAIM.write(self._root / CLAIM_FILE, now)
 
     def _refuse_others(self, owner: Owner) -> None:
+        if owner.id != self.id and owner.pipeline == self.pipeline:
+            raise NotOwnerError(
+                f"{self.location} has checkpoints of {owner.pipeline} from before its storage was emptied,"
+                " and a run that began anew may not write among them. Set start_from_checkpoint to go on from"
+                " there, or give it another bucket or folder, or empty this one.",
+                bucket=self.location.bucket,
+                key=OWNER_KEY,
+            )
         if owner.id != self.id:
             raise NotOwnerError(
                 f"{self.location} belongs to the pipeline {owner.pipeline}, and {self.pipeline} may not"

@@ -27,7 +27,7 @@ from penstock.storage.files import (
     write_file,
 )
 from penstock.sync.config import SyncConfig
-from penstock.sync.copying import Copied, each
+from penstock.sync.copying import Copied, Stop, each
 from penstock.sync.location import Location, NoRangesError
 from penstock.sync.model import Piece, batches_of, files_of, manifest_path
 from penstock.sync.remote import Found
@@ -45,7 +45,8 @@ PARTIAL_SUFFIX = ".part"
 class Pull:
     """Fetches checkpoints into one storage directory, which nobody runs in meanwhile."""
 
-    def __init__(self, store: CheckpointStore, config: SyncConfig) -> None:
+    def __init__(self, store: CheckpointStore, config: SyncConfig, stop: Stop | None = None) -> None:
+        self._stop = stop or Stop()
         self._store = store
         self._root = store.root
         self._config = config
@@ -59,6 +60,8 @@ class Pull:
         if self._store.read() is None:
             self._begin(pipeline, owner)
         if any(entry.id == found.entry.id for entry in self._store.catalog.checkpoints):
+            if self._store.catalog.owner != owner:  # the same checkpoint, in a place that is another's
+                self._store.save(replace(self._store.catalog, owner=owner))
             return copied
         batches = self._missing(list(batches_of(found.manifest, self._root)))
         files = self._missing(list(files_of(found.manifest, self._root)))
@@ -111,7 +114,7 @@ class Pull:
         directories = sorted({piece.path.parent for piece in pieces})
         for directory in directories:
             make_directory(directory)
-        each(fetch, pieces, self._config.downloads)
+        each(fetch, pieces, self._config.downloads, self._stop)
         for directory in directories:
             sync_directory(directory)
 
@@ -148,11 +151,11 @@ class Pull:
         except NoRangesError:
             self._whole(location, piece, partial)
 
-    @staticmethod
-    def _whole(location: Location, piece: Piece, partial: Path) -> None:
+    def _whole(self, location: Location, piece: Piece, partial: Path) -> None:
         came = False
         with open(partial, "wb", buffering=0) as file:
             for data in location.whole(piece.key, _STEP):
+                self._stop.check()
                 came = True
                 _write(file.fileno(), data)
         if not came and piece.content.bytes:
@@ -171,7 +174,7 @@ class Pull:
 
         with open(partial, "ab", buffering=0) as file:
             for at in range(0, len(ranges), streams):
-                for data in each(part, ranges[at : at + streams], streams):
+                for data in each(part, ranges[at : at + streams], streams, self._stop):
                     _write(file.fileno(), data)
 
 

@@ -17,7 +17,7 @@ from penstock.errors import DamagedError, FencedError, SyncError
 from penstock.failpoints import failpoint
 from penstock.storage.files import content_of
 from penstock.sync.config import SyncConfig
-from penstock.sync.copying import Copied, each
+from penstock.sync.copying import Copied, Stop, each
 from penstock.sync.model import Piece, RemoteCatalog, batches_of, files_of, manifest_key, manifest_path
 from penstock.sync.ownership import Ownership
 from penstock.sync.retention import retire
@@ -28,7 +28,10 @@ _log = logging.getLogger("penstock")
 class Push:
     """Copies checkpoints of one storage directory to its place, one at a time."""
 
-    def __init__(self, root: Path, ownership: Ownership, config: SyncConfig) -> None:
+    def __init__(
+        self, root: Path, ownership: Ownership, config: SyncConfig, stop: Stop | None = None
+    ) -> None:
+        self._stop = stop or Stop()
         self._root = root
         self._ownership = ownership
         self._location = ownership.location
@@ -53,6 +56,7 @@ class Push:
         failpoint("sync.files")
         self._send([manifest_file], copied)
         failpoint("sync.manifest")
+        self._stop.check()
         self._list(entry)
         failpoint("sync.catalogued")
         try:
@@ -81,7 +85,7 @@ class Push:
             self._there.add(piece.key)
             copied.add(piece)
 
-        each(send, pieces, self._config.uploads)
+        each(send, pieces, self._config.uploads, self._stop)
 
     @staticmethod
     def _refuse_damaged(piece: Piece) -> None:

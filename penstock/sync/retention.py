@@ -58,7 +58,9 @@ def retire(ownership: Ownership, owner: Owner, config: SyncConfig, *, sweeps: bo
         had |= {key for folder in ("checkpoints", "batches") for key in location.keys(folder)}
     # A checkpoint whose manifest is gone is none, whatever else a crash leaves of it.
     unneeded = sorted(had - needed, key=lambda key: not key.endswith(MANIFEST_FILE))
-    location.delete(unneeded)
+    if unneeded:
+        ownership.hold()  # whatever another holder put there since, he put after he had become the holder
+        location.delete(unneeded)
     return set(unneeded)
 
 

@@ -26,21 +26,26 @@ class Standby:
 
     def start(self) -> None:
         self._stopping.clear()
+        self._following.go_on()
         self._thread = threading.Thread(target=self._run, name="penstock standby", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the fetch that is under way."""
+        """End, and with it the fetch that is under way."""
         self._stopping.set()
+        self._following.interrupt()
         if self._thread is not None:
             self._thread.join()
 
-    def activate(self) -> None:
-        """Take over; if that fails, it stands by as before."""
+    def activate(self) -> Followed | None:
+        """Take over; if that fails, it stands by as before. Returns what there is to go on from."""
         self.stop()
         try:
-            if self._following.take_over() is None:
+            self._following.go_on()
+            followed = self._following.take_over()
+            if followed is None:
                 self._following.refuse_nothing()
+            return followed
         except BaseException:
             self.start()
             raise
@@ -52,6 +57,8 @@ class Standby:
                 self.error = None
                 self.last_pull = datetime.now(UTC)
             except PenstockError as error:
+                if self._stopping.is_set():
+                    return
                 if str(error) != str(self.error):
                     _log.error("the standby could not fetch a checkpoint, and tries again: %s", error)
                 self.error = error

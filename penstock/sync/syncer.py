@@ -14,7 +14,7 @@ from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import FencedError, PenstockError, StateError
 from penstock.sync.config import SyncConfig
-from penstock.sync.copying import Copied
+from penstock.sync.copying import Copied, Stop
 from penstock.sync.location import Location
 from penstock.sync.ownership import Ownership
 from penstock.sync.push import Push
@@ -63,14 +63,25 @@ class _Running:
     ended: threading.Event = field(default_factory=threading.Event)
 
 
-def pushed_transaction(store: CheckpointStore, config: SyncConfig) -> int:
-    """Up to which transaction the state of a directory is in the object store; -1 if nothing of it is.
+@dataclass(frozen=True)
+class Safe:
+    """What of the state of a directory is in the object store."""
 
-    Only checkpoints that are also here count: others may be of a history that was gone back from.
-    """
+    transaction: int = -1
+    """Up to which it is; -1: nothing is."""
+    newest: bool = False
+    """Whether the newest checkpoint of the directory is there."""
+
+
+def safe(store: CheckpointStore, config: SyncConfig) -> Safe:
+    """Only checkpoints that are also here count: others may be of a history that was gone back from."""
     remote = remote_checkpoints(Location(config, config.bucket))
-    here = set() if store.read() is None else {entry.id for entry in store.catalog.line}
-    return max((entry.transaction for entry in remote if entry.id in here), default=-1)
+    if store.read() is None:
+        return Safe()
+    here = {entry.id for entry in store.catalog.line}
+    common = [entry for entry in remote if entry.id in here]
+    newest = any(entry.id == store.newest.id for entry in common)
+    return Safe(max((entry.transaction for entry in common), default=-1), newest)
 
 
 class Syncer:
@@ -91,7 +102,8 @@ class Syncer:
         self.ownership = Ownership(self.location, store.root, pipeline, store.catalog.owner, registered)
         self.status = Status()
         self._store = store
-        self._push = Push(store.root, self.ownership, config)
+        self._stop = Stop()
+        self._push = Push(store.root, self.ownership, config, self._stop)
         self._tell_pushed = pushed
         self._tell_fenced = fenced
         self._changing = threading.Lock()
@@ -104,8 +116,9 @@ class Syncer:
         threading.Thread(target=self._by_the_clock, name="penstock sync", daemon=True).start()
 
     def close(self, wait_s: float = 30.0) -> None:
-        """Begin no more pushes; one that is under way is given some time."""
+        """End the push that is under way, and begin no more."""
         self._closing.set()
+        self._stop.ask()
         with self._changing:
             running = self._running
         if running is not None:
@@ -134,27 +147,23 @@ class Syncer:
         except PenstockError as error:
             _log.error("the last checkpoint was not pushed: %s", error)
 
-    @property
-    def copied(self) -> Copied | None:
-        """How far the push that is under way has come."""
-        running = self._running
-        return None if running is None else running.copied
-
     def _by_the_clock(self) -> None:
         interval = self.config.push_interval
         due = time.monotonic() + (interval or 0)
         while not self._closing.wait(min(interval or _LOOK_SECONDS, _LOOK_SECONDS)):
             try:
-                if interval is not None and time.monotonic() >= due and self._store.newest.id != self._pushed:
-                    self._begin(self._store.newest, periodic=True).ended.wait()
+                if interval is not None and time.monotonic() >= due and self._running is None:
                     due = time.monotonic() + interval
-                else:
-                    self.ownership.refuse_if_fenced()
+                    if self._store.newest.id != self._pushed:
+                        self._begin(self._store.newest, periodic=True)
+                self.ownership.refuse_if_fenced()
             except FencedError as error:
                 self._tell_fenced(error)
                 return
-            except PenstockError as error:  # another push is under way, or the store does not answer
+            except PenstockError as error:  # the store does not answer, or somebody was faster with a push
                 _log.debug("%s", error)
+            except Exception:
+                _log.exception("looking after the object store failed; it is tried again")
 
     def _begin(self, entry: Entry, *, periodic: bool) -> _Running:
         with self._changing:
@@ -163,9 +172,14 @@ class Syncer:
             if self._running is not None:
                 return self._joined(self._running, entry, periodic)
             self._running = running = _Running(entry, periodic)
-            if self.status.failure is not None and self.status.failure.checkpoint == entry.id:
+            failure = self.status.failure
+            if not periodic and failure is not None and failure.checkpoint == entry.id:
                 self.status = replace(self.status, failure=None)  # how this attempt goes is not known yet
-        threading.Thread(target=self._run, args=(running,), name="penstock push", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, args=(running,), name="penstock push", daemon=True).start()
+            except BaseException:
+                self._running = None
+                raise
         return running
 
     @staticmethod

@@ -78,6 +78,12 @@ def primary(root: Path, config: SyncConfig, **more: Any) -> Site:
     return Site(root, config, **more)
 
 
+def overwrite(location: Location, key: str, data: bytes) -> None:
+    """Put something else under a key."""
+    location.delete([key])
+    assert location.create(key, data)
+
+
 @contextmanager
 def instead(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Put a function in place of a method for a while; it is given the one that was there."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import FencedError, NotOwnerError, SyncError
+from penstock.sync.location import Location
 from penstock.sync.model import OWNER_KEY
-from penstock.sync.ownership import honours_conditions, read_catalog, read_owner
+from penstock.sync.ownership import Ownership, honours_conditions, read_catalog, read_owner
 from penstock.sync.push import Push
 from tests.disks import IdleDisk, using
 from tests.stores import all_whole, commit, transactions
@@ -216,3 +217,39 @@ def test_a_record_that_is_made_again_fences_nobody(site: Site, standby: Site) ->
     assert owner is not None
     assert owner.epoch == 3
     assert standby.transactions() == [1, 2, 3]
+
+
+def test_a_run_that_pushed_just_before_it_was_taken_for_lost_keeps_its_place(tmp_path: Path, s3: str) -> None:
+    config = config_of(s3)
+    first = primary(tmp_path / "first", config, owner="1")
+    second = primary(tmp_path / "second", config, owner="2")
+    first.ownership.hold()
+
+    def pushes_first(before: Any, key: str, *rest: Any) -> Any:
+        if key == OWNER_KEY and not first.transactions():
+            first.push(commit(first.store, 1))
+        return before(key, *rest)
+
+    with instead(second.location, "replace", pushes_first), pytest.raises(NotOwnerError, match="began anew"):
+        second.push(commit(second.store, 7))
+    first.push(commit(first.store, 2))
+    assert first.transactions() == [1, 2]
+
+
+def test_pipelines_of_two_services_are_not_the_same_for_their_name(tmp_path: Path, s3: str) -> None:
+    config = config_of(s3)
+    first = primary(tmp_path / "first", config, owner="1")
+    second = primary(tmp_path / "second", config, owner="2")
+    Ownership(first.location, first.root, "p", "1", "here").hold()
+    with pytest.raises(NotOwnerError):
+        Ownership(second.location, second.root, "p", "2", "there").hold()
+    assert Ownership(second.location, second.root, "renamed", "2", "here").hold().epoch == 2
+
+
+def test_a_place_that_is_spelled_otherwise_is_the_same(site: Site, standby: Site) -> None:
+    standby.ownership.take_over()
+    location = Location(
+        site.config.model_copy(update={"endpoint": f"{site.config.endpoint}/"}), site.config.bucket
+    )
+    with pytest.raises(FencedError):
+        Ownership(location, site.root, "p", "owner").refuse_if_fenced()

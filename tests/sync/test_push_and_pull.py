@@ -13,7 +13,7 @@ import pytest
 from penstock.checkpoint.check import check, read_manifest
 from penstock.checkpoint.model import CATALOG_FILE, MANIFEST, Catalog, Entry, batch_path
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import DamagedError, StateError, SyncError
+from penstock.errors import DamagedError, FencedError, StateError, SyncError
 from penstock.journal.journal import first_record
 from penstock.sync.model import (
     CLAIM_FILE,
@@ -26,7 +26,7 @@ from penstock.sync.model import (
 from penstock.sync.remote import find, remote_checkpoints
 from tests.disks import IdleDisk, files_of, using
 from tests.stores import all_whole, commit, transactions
-from tests.sync.places import Site, config_of, instead, primary
+from tests.sync.places import Site, config_of, instead, overwrite, primary
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def test_a_damaged_document_is_refused_by_name(site: Site, key: str) -> None:
     site.push(commit(site.store, 1))
     found = site.location.read(key)
     assert found is not None
-    site.location.write(key, found.data.replace(b"owner", b"0wner"))
+    overwrite(site.location, key, found.data.replace(b"owner", b"0wner"))
     with pytest.raises(DamagedError, match=key):
         site.push()
 
@@ -181,7 +181,7 @@ def test_a_manifest_that_leads_elsewhere_is_refused(site: Site, other: Site, bad
         listed = Entry.of(strange, MANIFEST.write(manifest_path(site.root, entry.id), strange))
         site.location.upload(manifest_key(entry.id), manifest_path(site.root, entry.id))
         catalog = RemoteCatalog("p", "owner", 1, (listed,))
-        site.location.write("catalog.json", REMOTE_CATALOG.encode(catalog))
+        overwrite(site.location, "catalog.json", REMOTE_CATALOG.encode(catalog))
         with pytest.raises(SyncError, match="is no name of a file of a checkpoint"):
             other.pull()
 
@@ -297,7 +297,7 @@ def test_an_object_of_the_right_size_that_is_damaged_is_passed_over_too(
     for number in (1, 5):
         site.push(commit(site.store, number))
     piece = next(iter(batches_of(read_manifest(site.root, site.store.newest), site.root)))
-    site.location.write(piece.key, bytes(piece.content.bytes))
+    overwrite(site.location, piece.key, bytes(piece.content.bytes))
     follower = Site(tmp_path / "f", site.config.model_copy(update={"start_from_checkpoint": "latest"}))
     followed = follower.following.fetch()
     assert followed is not None
@@ -315,3 +315,22 @@ def test_a_store_that_knows_no_ranges(
     other = Site(tmp_path / "other", site.config)
     other.pull()
     assert transactions(all_whole(other.root)) == [9]
+
+
+def test_the_same_checkpoint_in_two_places_has_two_owners(tmp_path: Path, s3: str) -> None:
+    """Two pipelines were seeded with one checkpoint, and one of them pushed it before anything new."""
+    seed = primary(tmp_path / "seed", config_of(s3))
+    seed.push(commit(seed.store, 1))
+    seeded = {"read_bucket": seed.config.bucket, "start_from_checkpoint": "latest"}
+    config = config_of(s3, **seeded)
+    first = Site(tmp_path / "first", config, pipeline="first")
+    first.following.take_over()
+    second = Site(tmp_path / "second", config, pipeline="second")
+    second.following.fetch()
+    assert first.store.catalog.owner != second.store.catalog.owner
+    first.owner = first.store.catalog.owner
+    first.push()
+    second.following.take_over()
+    assert second.store.catalog.owner == first.owner
+    with pytest.raises(FencedError):
+        first.push()

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.checkpoint.check import read_manifest
-from penstock.errors import SyncError
+from penstock.errors import FencedError, SyncError
 from penstock.sync.config import SyncConfig
 from penstock.sync.model import REMOTE_CATALOG, keys_of, manifest_key
 from penstock.sync.ownership import read_catalog
@@ -19,7 +20,7 @@ from penstock.sync.push import Push
 from penstock.sync.retention import expired
 from tests.disks import IdleDisk, using
 from tests.stores import all_whole, commit, transactions
-from tests.sync.places import Site, config_of, instead, primary
+from tests.sync.places import Site, config_of, instead, overwrite, primary
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +126,7 @@ def test_the_catalog_has_the_epoch_of_who_wrote_it(site: Site) -> None:
 def test_what_pushes_left_that_were_cut_off_goes(site: Site) -> None:
     site.push(commit(site.store, 1))
     for key in ("batches/trace-0/left-over.arrow", "checkpoints/left/state.json"):
-        site.location.write(key, b"left over")
+        overwrite(site.location, key, b"left over")
     site.push(commit(site.store, 2))
     assert not [key for key in site.location.keys("") if "left" in key]
     assert site.transactions() == [1, 2]
@@ -144,3 +145,22 @@ def test_a_store_that_deletes_nothing_can_be_pushed_to(site: Site, caplog: pytes
     kept = site.store.catalog.checkpoints[-2:]
     needed = {key for entry in kept for key in keys_of(read_manifest(site.root, entry))}
     assert set(site.location.keys("batches")) == {key for key in needed if key.startswith("batches")}
+
+
+def test_who_was_fenced_deletes_nothing_of_the_next_holder(site: Site, tmp_path: Path) -> None:
+    site.push(commit(site.store, 1))
+    standby = Site(tmp_path / "standby", site.config)
+    standby.pull()
+    entry = commit(site.store, 2)
+
+    def overtaken(before: Any, folder: str) -> Any:
+        if standby.ownership.claim.epoch == 0:
+            standby.ownership.take_over()
+            standby.push(commit(standby.store, 9))
+        return before(folder)
+
+    with instead(site.location, "keys", overtaken), pytest.raises(FencedError):
+        site.push(entry)
+    fresh = Site(tmp_path / "fresh", site.config)
+    fresh.pull()
+    assert transactions(all_whole(fresh.root)) == [9]

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.checkpoint.model import Entry
 from penstock.errors import FencedError, StateError, SyncError
-from penstock.sync.syncer import Syncer, pushed_transaction
+from penstock.sync.syncer import Safe, Syncer, safe
 from tests.disks import IdleDisk, using
 from tests.stores import commit
 from tests.sync.places import Site, config_of, instead, primary
@@ -172,10 +172,24 @@ def test_whoever_was_fenced_finds_out_by_itself(
 
 def test_how_much_is_in_the_store(site: Site) -> None:
     store = site.store
-    assert pushed_transaction(store, site.config) == -1
+    assert safe(store, site.config) == Safe(-1, False)
     for number in (1, 2):
         site.push(commit(store, number))
+    assert safe(store, site.config) == Safe(2, True)
     commit(store, 3)
-    assert pushed_transaction(store, site.config) == 2
+    assert safe(store, site.config) == Safe(2, False)
     store.retire(1)  # what is not here any more may be of another history
-    assert pushed_transaction(store, site.config) == -1
+    assert safe(store, site.config) == Safe(-1, False)
+
+
+def test_a_push_ends_with_its_pipeline(site: Site) -> None:
+    commit(site.store, 1)
+    told, held = Told(), Held()
+    syncer = told.syncer(site)
+    with instead(syncer.location, "upload", held):
+        syncer.push()
+        threading.Timer(0.2, held.go.set).start()
+        syncer.close()
+    assert site.transactions() == []
+    assert told.pushed == []
+    assert "was stopped" in str(syncer.stats()["failure"])

@@ -10,7 +10,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.service.problems import failure
 from penstock.cli.service.refusals import CommandError
 from penstock.cli.service.session import Name, NoWait, Session, Timeout, service_command
-from penstock.cli.service.waiting import Row, Say, is_stopped, pipeline, poll, wait_for_status
+from penstock.cli.service.waiting import Row, Say, is_stopped, pipeline, poll, wait_for, wait_for_status
 from penstock.service.statuses import BootstrapPolicy
 
 Bootstrap = Annotated[
@@ -45,7 +45,9 @@ def start(
         raise CommandError(ExitCode.USAGE, "A pipeline starts paused or as standby, not both")
     initial = "paused" if paused else "standby" if standby else "running"
     _ask_to_start(session, name, initial, bootstrap)
-    _reach(session, name, (initial.capitalize(),), timeout, no_wait=no_wait)
+    # One that was activated before does not fall back: it runs.
+    reached = ("Standby", "Running") if standby else (initial.capitalize(),)
+    _reach(session, name, reached, timeout, no_wait=no_wait)
 
 
 def stop(
@@ -97,7 +99,21 @@ def activate(
     """Have a standby take over."""
     initial = "paused" if paused else "running"
     session.client.post("pipelines", name, "activate", initial=initial)
+    if not no_wait:
+        wait_for(session, name, _activated, f"pipeline {name} is activated", timeout)
     _reach(session, name, (initial.capitalize(),), timeout, no_wait=no_wait)
+
+
+def _activated(row: Row) -> bool:
+    """Whether it stands by no longer; raises why it still does."""
+    failed = (row["deployment_runtime_status_details"] or {}).get("activation_error")
+    if row["deployment_status"] == "Standby" and failed:
+        raise CommandError(
+            ExitCode.FAILED,
+            f"It could not be activated, and stands by as before: {failed}",
+            code="ActivationFailed",
+        )
+    return bool(row["deployment_status"] != "Standby")
 
 
 def approve(session: Session, name: Name, timeout: Timeout = None, no_wait: NoWait = False) -> None:

@@ -110,20 +110,20 @@ class Deployment:
             if self._activating:
                 return
             self._activating = True
+            self.activation_error = None
         threading.Thread(
             target=self._activate, args=(desired,), name="penstock activate", daemon=True
         ).start()
 
     def _activate(self, desired: str) -> None:
         try:
-            self.activation_error = None
             self.pipeline.activate(paused=desired == "Paused", approve=self._ask_for_approval)
             self._begin_running(desired)
         except Exception as error:
             if self.pipeline.state == "Standby":
                 self.activation_error = redacted(str(error))
                 _log.error("the standby could not be activated, and stands by as before: %s", error)
-            else:
+            elif not self._stopped:
                 self._fail(error, getattr(error, "code", "INTERNAL_ERROR"))
         finally:
             self._activating = False
@@ -182,9 +182,10 @@ class Deployment:
         """`ExtendedRuntimeStatusDetails` of the reference: what is waited for, and why it is paused."""
         if self.approval is not None:
             return {"reason": "the program changed", "approval_diff": self.approval}
-        if self.status == "Standby":
-            standby = redacted_in(self.pipeline.stats()["standby"])
-            return {"reason": self.activation_error or standby["error"], "standby": standby}
+        if self.status == "Standby" and (stats := self.pipeline.stats().get("standby")) is not None:
+            standby = redacted_in(stats)
+            found = {"reason": self.activation_error or standby["error"], "standby": standby}
+            return found | ({"activation_error": self.activation_error} if self.activation_error else {})
         found = {}
         if self.status == "Paused" and self.pipeline.failure is not None:
             found["reason"] = redacted(self.pipeline.failure)

@@ -35,7 +35,8 @@ def measured(deployment: Deployment) -> list[Metric]:
 
 def _values(deployment: Deployment) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:
     if deployment.status == "Standby":
-        yield from _standby(deployment.pipeline.stats()["standby"])
+        if (standby := deployment.pipeline.stats().get("standby")) is not None:
+            yield from _standby(standby)
         return
     stats = deployment.running().stats()
     yield "transactions_total", "counter", "Transactions that ended.", stats["transactions"], {}

@@ -173,8 +173,15 @@ def remote_checkpoints(host: Hosted) -> list[dict[str, Any]]:
             "steps": found["transaction"],
             "processed_records": found["rows"],
         }
-        for found in _with_object_store(host).remote_checkpoints()
+        for found in _listed_remotely(host)
     ]
+
+
+def _listed_remotely(host: Host) -> list[dict[str, Any]]:
+    """Also those that a standby follows."""
+    deployment = host.deployed()
+    pipeline = deployment.pipeline if deployment.status == "Standby" else _with_object_store(host)
+    return pipeline.remote_checkpoints()
 
 
 def _with_object_store(host: Host) -> Pipeline:
