@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.service.refusals import CommandError
+from penstock.cli.service.running import activated
 from tests.service.commands import Commands
 from tests.service.managers import Manager
 from tests.service.test_service_pipelines import new_name
@@ -173,3 +175,14 @@ def test_the_shell_completes_names(cli: Commands, shared: Manager) -> None:
     found = cli(_PENSTOCK_COMPLETE="complete_bash", **words)
     assert name in found.out.split()
     assert found.err == ""
+
+
+def test_an_activation_that_failed_is_told_and_not_waited_for() -> None:
+    def row(status: str, **details: str) -> dict[str, object]:
+        return {"deployment_status": status, "deployment_runtime_status_details": details or None}
+
+    assert not activated(row("Standby"))
+    assert activated(row("Initializing"))
+    assert activated(row("Running", activation_error="of before"))
+    with pytest.raises(CommandError, match="stands by as before: no answer"):
+        activated(row("Standby", activation_error="no answer"))

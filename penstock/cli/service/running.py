@@ -100,11 +100,11 @@ def activate(
     initial = "paused" if paused else "running"
     session.client.post("pipelines", name, "activate", initial=initial)
     if not no_wait:
-        wait_for(session, name, _activated, f"pipeline {name} is activated", timeout)
+        wait_for(session, name, activated, f"pipeline {name} is activated", timeout)
     _reach(session, name, (initial.capitalize(),), timeout, no_wait=no_wait)
 
 
-def _activated(row: Row) -> bool:
+def activated(row: Row) -> bool:
     """Whether it stands by no longer; raises why it still does."""
     failed = (row["deployment_runtime_status_details"] or {}).get("activation_error")
     if row["deployment_status"] == "Standby" and failed:
