@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -13,6 +14,10 @@ from tests.oracle.history import seed_of_run
 # compiled again and again to run fast. Saves a fifth of the time. One process runs hundreds of views: the
 # 48 MB that such code then gets by default are full after a few of them, and everything else is interpreted.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m")
+
+# A shell that runs something in the background has it ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.servers"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -111,8 +113,21 @@ class Database:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver's own transactions would begin too late: we begin them ourselves.
     connection.isolation_level = None
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _use_wal(connection: Any) -> None:
+    """A new database is taken as a whole for that, and SQLite does not wait for it as for other locks."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _begin_sqlite(connection: Connection) -> None:
