@@ -312,6 +312,12 @@ class Pipeline:
         return "Stopping" if self._stopping else self._controller.state
 
     @property
+    def fetching(self) -> str | None:
+        """How far a start has come that fetches its state from an object store."""
+        following = self._following
+        return None if following is None else str(following.copied)
+
+    @property
     def last_transaction(self) -> int:
         """The number of the last transaction that ended."""
         return self._running().transaction

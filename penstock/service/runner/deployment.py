@@ -186,6 +186,8 @@ class Deployment:
             standby = redacted_in(stats)
             found = {"reason": self.activation_error or standby["error"], "standby": standby}
             return found | ({"activation_error": self.activation_error} if self.activation_error else {})
+        if (fetched := self.pipeline.fetching) is not None:
+            return {"reason": f"its state is fetched from the object store: {fetched}"}
         found = {}
         if self.status == "Paused" and self.pipeline.failure is not None:
             found["reason"] = redacted(self.pipeline.failure)
