@@ -158,3 +158,20 @@ def test_a_refusal_leaves_nothing_behind(url: str, database_at: OpenDatabase) ->
 def test_databases_that_cannot_be_used(wrong: str, database_at: OpenDatabase) -> None:
     with pytest.raises(DatabaseError):
         database_at(wrong).open()
+
+
+def test_a_copy_to_an_object_store_that_fails_is_an_event(url: str, database_at: OpenDatabase) -> None:
+    database = database_at(url)
+    database.open()
+    pipelines = Pipelines(database)
+    row = pipelines.create(fields())
+
+    def told(details: dict[str, str] | None) -> int:
+        pipelines.change("p", lambda _: {"deployment_runtime_status_details": details})
+        with database.read() as connection:
+            return count(connection, row["id"])
+
+    before = told(None)
+    assert told({"sync_failure": "access denied (HTTP 403)"}) == before + 1
+    assert told({"sync_failure": "access denied (HTTP 403)"}) == before + 1  # the same again
+    assert told(None) == before + 2  # it is over
