@@ -5,10 +5,14 @@ SHELL := /bin/bash
 VENV_PYTHON := .venv/bin/python
 STAMP := .venv/.setup-done
 
+# Half of the time tests wait for something. Each process has a Spark of its own and takes about 2 GB.
+TEST_PROCESSES ?= 2
+PYTEST := $(VENV_PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadgroup
+
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-long bench bench-all bench-recovery bench-checkpoint bench-service bench-sync lint format clean
+.PHONY: help setup demo test test-long test-all bench bench-all bench-recovery bench-checkpoint bench-service bench-sync bench-kafka lint format clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -23,10 +27,13 @@ demo: setup ## A small shop: views that follow its orders
 	$(VENV_PYTHON) -m examples.demo
 
 test: setup ## All tests but the long ones
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-long: setup ## The long ones: crashes at every step, soak runs, many random histories
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup -m slow
+	$(PYTEST) -m slow
+
+test-all: setup ## Both at once, the longest first: takes less time than one after the other
+	$(PYTEST)
 
 bench: setup ## Penstock beside Spark's own ways, answers checked
 	$(VENV_PYTHON) -m benchmarks
@@ -45,6 +52,9 @@ bench-checkpoint: setup ## What a checkpoint writes, what it slows down, and a c
 
 bench-sync: setup ## Checkpoints in an object store: what a push sends, and how fast, beside rclone
 	$(VENV_PYTHON) -m benchmarks.sync
+
+bench-kafka: setup ## Messages of Kafka into a view and out of it, beside Structured Streaming and a plain loop
+	$(VENV_PYTHON) -m benchmarks.kafka
 
 lint: setup ## ruff and mypy
 	$(VENV_PYTHON) -m ruff check .

@@ -64,14 +64,16 @@ def events(
 
 
 @contextmanager
-def child(state: Path, module: str, *arguments: str) -> Iterator[Iterator[Event]]:
+def child(
+    state: Path, module: str, *arguments: str, python: Path = Path(sys.executable)
+) -> Iterator[Iterator[Event]]:
     """What a new process says, whose log is in `state`; it is killed (-9) at the end of the block."""
     reading, writing = os.pipe()
     log = state / "engine.log"
     with os.fdopen(reading) as channel, log.open("wb") as output:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [str(python), "-m", module, *arguments],
             cwd=ROOT,
             env={**os.environ, CHANNEL: str(writing)},
             stdin=subprocess.DEVNULL,

@@ -19,14 +19,19 @@ class NotAvailableError(Exception):
 
 def interpreter(entry: Entry) -> Path:
     """The Python that runs a system; installs its packages if that was not done before."""
-    if not entry.requirements:
+    return python_with(entry.environment, entry.requirements)
+
+
+def python_with(name: str, requirements: tuple[str, ...]) -> Path:
+    """The Python of an environment with these packages; this one if there are none."""
+    if not requirements:
         return Path(sys.executable)
-    directory = ENVIRONMENTS / entry.environment
+    directory = ENVIRONMENTS / name
     python = directory / "bin" / "python"
     complete = directory / "requirements.txt"
-    wanted = "\n".join(entry.requirements)
+    wanted = "\n".join(requirements)
     if not complete.exists() or complete.read_text() != wanted:
-        _install(directory, python, entry.requirements)
+        _install(directory, python, requirements)
         complete.write_text(wanted)  # written last: an interrupted installation is made again
     return python
 

@@ -60,6 +60,24 @@ class ReplayError(PenstockError):
     code = "REPLAY_MISMATCH"
 
 
+class DataExpiredError(ConnectorError):
+    """Messages that have to be read, perhaps again, are not in their Kafka topic any more."""
+
+    code = "DATA_EXPIRED"
+
+
+class TopicRecreatedError(ConnectorError):
+    """A Kafka topic is not the one that was read before, or it lost messages at its end."""
+
+    code = "TOPIC_RECREATED"
+
+
+class PartitionsMissingError(ConnectorError):
+    """A Kafka topic has fewer partitions than were read before, or is gone."""
+
+    code = "PARTITIONS_MISSING"
+
+
 class PlanError(PenstockError):
     """A query plan contains something the circuit compiler does not know."""
 
@@ -129,3 +147,37 @@ class FencedError(SyncError):
     """Another run of the pipeline has taken over its place in the object store; this one must end."""
 
     code = "FENCED"
+
+
+class ShardError(PenstockError):
+    """The store of a shard refuses, does not answer, or has not what it must have."""
+
+    code = "SHARD_ERROR"
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing  # it may be another time
+
+
+class BoundsError(ShardError):
+    """Times that a batch or a reader of a shard cannot have."""
+
+    code = "SHARD_BOUNDS"
+
+
+class TimeGoneError(ShardError):
+    """What a reader asks of a shard lies before the time from which it can be read."""
+
+    code = "SHARD_TIME_GONE"
+
+
+class LeaseExpiredError(ShardError):
+    """Nothing was heard of a reader or writer of a shard for so long that it is not waited for any more."""
+
+    code = "SHARD_LEASE_EXPIRED"
+
+
+class DivergedError(ShardError):
+    """Two writers that should compute the same computed different changes for one transaction."""
+
+    code = "DIVERGED"

@@ -1,6 +1,8 @@
 """Places where a test can pull the plug: one before and one after each thing that becomes durable.
 
-`PENSTOCK_FAILPOINT=name` kills the process with SIGKILL when it gets there; `name:3` at the third time.
+`PENSTOCK_FAILPOINT=name` kills the process with SIGKILL when it gets there; `name:3` at the third time;
+`name/sums` only where it is about what is called sums. With `PENSTOCK_FAILPOINT_AFTER=path` it lives until
+that file is there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ FAILPOINTS: Mapping[str, str] = {
     "journal.commit.written": "a commit was written to the journal, and not synced",
     "journal.commit.synced": "a transaction is durable, and no output has it",
     "output.before": "an output is about to be given a transaction",
+    "kafka.sent": "the messages of a transaction are with the broker, and not committed",
     "output.after": "an output has a transaction, and nobody was told",
     "journal.roll-back.written": "a roll-back was written to the journal, and not synced",
     "journal.roll-back.synced": "a roll-back is durable, and inputs were not set back",
@@ -47,6 +50,17 @@ FAILPOINTS: Mapping[str, str] = {
     "sync.fetched-manifest": "its manifest was fetched too, and the catalog does not have it",
     "sync.fetched": "a fetched checkpoint is in the catalog",
     "sync.activated": "a standby holds the place and has a journal, and is still marked as one that follows",
+    "shard.uploaded": "the rows of an append are in the store, and no batch of the shard has them",
+    "shard.appended": "an append is durable, and whoever asked for it was not told",
+    "shard.merged": "a merged batch of a shard is in the store, and its parts are still in place",
+    "shard.deleted": "what was merged is gone from the store, and the shard still lists it as dropped",
+    "binding.uploaded": "the rows of a transaction are with the group, which has not decided on it",
+    "binding.decided": "the group has decided on a transaction, and the journal of no replica has it",
+    "replica.promoted": "only a new generation may decide from now on, and whoever asked for it was not told",
+    "replica.caught-up": "a new generation has what was decided before it, and does not decide yet",
+    "replica.activated": "it may decide, and shards that it keeps may still be written by the one before",
+    "replica.fenced": "shards that it keeps are its own, and it has decided nothing",
+    "replica.announced": "its first transaction is committed, and it has not begun to take input",
     "replay.transaction": "a recorded transaction was run again",
     "replay.ended": "all recorded transactions were run again, and the pipeline is not yet running",
 }
@@ -54,12 +68,17 @@ FAILPOINTS: Mapping[str, str] = {
 _hits: Counter[str] = Counter()
 
 
-def failpoint(name: str) -> None:
-    """Die here if a test asked for it."""
+def failpoint(name: str, of: str = "") -> None:
+    """Die here if a test asked for it, perhaps only for what is called `of`."""
     if name not in FAILPOINTS:
         raise KeyError(f"the failpoint {name} is not listed")
     wanted, _, time = os.environ.get("PENSTOCK_FAILPOINT", "").partition(":")
-    if wanted == name:
+    if wanted in (name, f"{name}/{of}") and _is_armed():
         _hits[name] += 1
         if _hits[name] == int(time or 1):
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_armed() -> bool:
+    after = os.environ.get("PENSTOCK_FAILPOINT_AFTER")
+    return after is None or os.path.exists(after)

@@ -23,7 +23,7 @@ from penstock.controller.sent import Sent
 from penstock.controller.settings import HELD_FOR_EVER, fault_tolerance, object_store
 from penstock.controller.storage import Storage
 from penstock.controller.stored import go_back, listed, repair
-from penstock.controller.work import Arrival, Ask, Work
+from penstock.controller.work import Ask, Work
 from penstock.engine.engine import Engine
 from penstock.engine.programs import explain_view
 from penstock.engine.relations import CLOCK
@@ -33,10 +33,13 @@ from penstock.errors import (
     ProgramError,
     StateError,
 )
+from penstock.journal.arrival import Arrival
+from penstock.replica.config import GroupConfig
+from penstock.replica.promotion import promote
 from penstock.sql import Program, Table, parse_insert, parse_program
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.follow import Following, Source
-from penstock.sync.location import Location
 from penstock.sync.ownership import follows
 from penstock.sync.remote import remote_checkpoints
 from penstock.sync.standby import Standby
@@ -49,6 +52,7 @@ _CONFIG = {
     "spark": dict,
     "fault_tolerance": dict,
     "storage": dict,
+    "group": dict,
     **dict.fromkeys(LIMITS, int),
 }
 _MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
@@ -62,8 +66,9 @@ class Pipeline:
     `max_queued_rows`, `min_batch_size_records` and `max_buffering_delay_usecs` (wait that long for that many
     rows), `max_gathering_delay_usecs` (wait that long for those who sent the last rows), `fault_tolerance` (a
     dict with `checkpoint_interval_secs`, `retention` and `verify`), `storage` (a dict whose
-    `backend.config.sync` is an object store for checkpoints), and `spark`, a dict of Spark settings for an
-    application that is not yet running.
+    `backend.config.sync` is an object store for checkpoints), `group` (a dict with the place of a group of
+    replicas, `uri` and perhaps `log_uri`, of which this pipeline is one), and `spark`, a dict of Spark
+    settings for an application that is not yet running.
     """
 
     def __init__(
@@ -80,6 +85,13 @@ class Pipeline:
         self._config = _checked(config or {})
         self._policy: Policy = fault_tolerance(self._config.get("fault_tolerance", {}))
         self._sync: SyncConfig | None = object_store(self._config.get("storage", {}))
+        group = self._config.get("group")
+        self._group = None if group is None else GroupConfig.of(group, name)
+        if self._group is not None and self._sync is not None:
+            raise StateError(
+                "a replica keeps no copies in an object store, for the others have everything: remove the"
+                " setting 'storage' or the setting 'group'"
+            )
         if self._sync is not None and storage is None:
             raise StateError(
                 "an object store is for copies of a storage directory; give one with storage=..."
@@ -133,7 +145,9 @@ class Pipeline:
                 f"{storage.path} only follows an object store, which is not configured any more: configure it"
                 " to let the pipeline take over, or start with an empty directory"
             )
-        self._opening = Opening(self.name, self.program, self._config, self._policy, self._callbacks)
+        self._opening = Opening(
+            self.name, self.program, self._config, self._policy, self._callbacks, self._group
+        )
         try:
             if self._sync is not None:
                 following = Following(storage.checkpoints, self._sync, self.name, self.registered)
@@ -257,6 +271,8 @@ class Pipeline:
                 controller.checkpoints.take()
                 if syncer is not None:
                     syncer.push_last()
+            if self._group is not None and controller.undone is not None:
+                raise controller.undone
         except DamagedError as error:
             raise controller.damaged(error) from error
         finally:
@@ -333,6 +349,25 @@ class Pipeline:
         """The code of that failure."""
         error = None if self._controller is None else self._controller.error
         return None if error is None else error.code
+
+    def promote(self, *, force: bool = False) -> None:
+        """Let the generation of this replica take over, if one of its replicas is ready, or by `force`; the
+        one that ran may write no more. Returns at once: `stats()["group"]["read_only"]` tells when it writes.
+        """
+        generation = self._running().generation
+        if self._group is None or generation is None:
+            raise StateError(f"the pipeline {self.name} is no replica, so there is nothing to promote")
+        promote(self._group, generation, force=force)
+
+    @property
+    def replica(self) -> dict[str, Any] | None:
+        """What `stats()["group"]` has, which is cheaper alone; None also while it is not up."""
+        return None if self._controller is None else self._controller.replica
+
+    @property
+    def stalled(self) -> dict[str, str]:
+        """The outputs that get nothing though there is input for them, and why."""
+        return {} if self._controller is None else self._controller.stalled
 
     @property
     def _filling(self) -> Engine | None:

@@ -13,13 +13,16 @@ from tests.oracle.history import seed_of_run
 # Tests run many plans a few times each: code that is compiled once suits them better than code that is
 # compiled again and again to run fast. Saves a fifth of the time. One process runs hundreds of views: the
 # 48 MB that such code then gets by default are full after a few of them, and everything else is interpreted.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m")
+# Heaps are small, and processors are few: collecting garbage with several threads takes more than it gives.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+)
 
 # A shell that runs something in the background has it ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.kafka"]
 
 # How long one example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("penstock", deadline=None)

@@ -12,9 +12,7 @@ from penstock.connectors import create_input, create_output, read_split
 from penstock.connectors.interface import NOTHING
 from penstock.errors import ConnectorError, UnreachableError
 from penstock.sql import Connector, parse_program
-from tests.servers import BUCKET, s3
-
-__all__ = ["s3"]
+from tests.servers import BUCKET
 
 PROGRAM = parse_program("CREATE TABLE t (id BIGINT, name STRING); CREATE VIEW v AS SELECT * FROM t")
 SCHEMA = to_arrow_schema(PROGRAM.tables[0].schema, timezone="UTC")

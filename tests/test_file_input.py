@@ -381,8 +381,8 @@ def test_changed_file_is_noticed(tmp_path: Path) -> None:
         ({"transport": {"name": "file_input", "config": {"path": "a.dat"}}}, "the field 'format' is missing"),
         ({"transport": {"name": "file_inptu", "config": {}}}, "did you mean 'file_input'?"),
         (
-            {"transport": {"name": "kafka_input", "config": {}}},
-            "unknown transport 'kafka_input'; known: file_input",
+            {"transport": {"name": "nats_input", "config": {}}},
+            "unknown transport 'nats_input'; known: file_input",
         ),
         (
             {"transport": {"name": "file_input", "config": {"path": "a"}}, "format": {"name": "xml"}},

@@ -277,7 +277,7 @@ def _commit(running: Running, model: Model, transaction: tuple[Operation, ...]) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("chunk", range((len(CASES) + CHUNK - 1) // CHUNK))
 def test_every_case(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third case is there from the start, the others are filled, in turns narrow and wide."""

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.controller.work import GATHERED_ROWS, Arrival, Ask, Limits, Request, Work, WorkQueue
+from penstock.controller.work import GATHERED_ROWS, Ask, Limits, Request, Work, WorkQueue
+from penstock.journal.arrival import Arrival
 
 TOOK = 0.5
 """Seconds that the first transaction takes: the next one waits at most twice as long."""

@@ -953,9 +953,9 @@ def test_show_of_what_is_no_storage_directory(tmp_path: Path) -> None:
 # -- skipping a transaction of a pipeline that is not running -------------------------------------
 
 
-def _stopped(directory: Path, last: int, records: Sequence[Record]) -> None:
+def _stopped(directory: Path, last: int, records: Sequence[Record], first: int = 0) -> None:
     storage = Storage(directory)
-    storage.begin("p", "owner", Saved("", transaction=last))
+    storage.begin("p", "owner", Saved("", transaction=last, first=first))
     for record in records:
         storage.journal.append(record)
     storage.close()
@@ -981,4 +981,12 @@ def test_the_initial_transaction_cannot_be_skipped(tmp_path: Path) -> None:
     _stopped(tmp_path, -1, [step])
     with pytest.raises(StateError, match="transaction 0 computes the views from nothing"):
         skip_transaction(tmp_path, 0)
+    assert _read(tmp_path / "journal") == [step]
+
+
+def test_the_first_transaction_of_a_replica_in_the_middle_cannot_be_skipped(tmp_path: Path) -> None:
+    step = Record(Kind.STEP, 5, AT)
+    _stopped(tmp_path, 4, [step], first=5)
+    with pytest.raises(StateError, match=r"transaction 5 is the first of this replica.* empty storage"):
+        skip_transaction(tmp_path, 5)
     assert _read(tmp_path / "journal") == [step]

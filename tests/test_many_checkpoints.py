@@ -37,7 +37,7 @@ def needed(storage: Path) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_thousand_checkpoints_leave_nothing_behind(tmp_path: Path) -> None:
     config = {"workers": 1, "fault_tolerance": {"checkpoint_interval_secs": None}}
     pipeline = penstock.Pipeline("many", PROGRAM, storage=tmp_path, config=config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -59,6 +60,9 @@ def _transaction(steps: list[Step], model: Model) -> Transaction:
     return tuple(operations)
 
 
+MANY_HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "100"))
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[Trial]:
     with trial(SCHEMA, VIEWS, name="oracle-random", seed=seed_of_run()) as run:
@@ -78,8 +82,8 @@ def test_any_history(running: Trial, history: list[list[Step]]) -> None:
 
 
 @pytest.mark.slow(minutes=4)
-@pytest.mark.timeout(1800)
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.timeout(3600)
+@settings(max_examples=MANY_HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=HISTORIES)
 def test_any_history_many_times(running: Trial, history: list[list[Step]]) -> None:
     test_any_history.hypothesis.inner_test(running, history)  # type: ignore[attr-defined]

@@ -17,9 +17,6 @@ from deltalake import DeltaTable, write_deltalake
 from penstock import Pipeline
 from tests import delta
 from tests.oracle.history import seed_of_run
-from tests.servers import database, postgres
-
-__all__ = ["database", "postgres"]
 
 
 def connectors(*entries: dict[str, object]) -> str:

@@ -27,9 +27,7 @@ from penstock.connectors.postgres import SESSION
 from penstock.errors import ConnectorError, UnreachableError
 from penstock.sql import Connector, parse_program
 from tests.oracle.history import seed_of_run
-from tests.servers import Postgres, database, free_port, postgres
-
-__all__ = ["database", "postgres"]
+from tests.servers import Postgres, free_port
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 VIEW = parse_program("CREATE TABLE t (id BIGINT, name STRING); CREATE VIEW v AS SELECT * FROM t").views[0]

@@ -142,6 +142,15 @@ def test_the_initial_transaction_cannot_be_skipped() -> None:
         recorded(-1, [(Event.STEP, 0), (Event.SKIP, 0)])
 
 
+def test_the_first_transaction_of_a_replica_cannot_be_skipped() -> None:
+    failed = Machine(6, first=7).after(Event.STEP).after(Event.EVALUATE).after(Event.FAIL)
+    with pytest.raises(StateError, match=r"transaction 7 is the first of this replica.* empty storage"):
+        failed.after(Event.SKIP)
+    with pytest.raises(StateError, match="transaction 7 is the first of this replica"):
+        recorded(6, [(Event.STEP, 7), (Event.SKIP, 7)], 7)
+    assert recorded(7, [(Event.STEP, 8), (Event.SKIP, 8)], 7).last == 8
+
+
 def test_only_a_client_rolls_back() -> None:
     failed = Machine(3).after(Event.STEP).after(Event.EVALUATE).after(Event.FAIL)
     with pytest.raises(StateError, match="no client opened transaction 4, so it cannot be rolled back"):

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.connectors import Split
-from penstock.controller.work import Arrival, Ask, Limits, Request, Work, WorkQueue
+from penstock.controller.work import Ask, Limits, Request, Work, WorkQueue
 from penstock.errors import StateError
+from penstock.journal.arrival import Arrival
 from penstock.journal.record import API
 
 SOON = 20.0
@@ -305,12 +306,12 @@ def test_a_request_that_was_queued_is_answered_though_the_queue_was_closed(queue
 
 def test_discard_forgets_one_connector(queue: WorkQueue, pool: ThreadPoolExecutor) -> None:
     kept, request = _work("b", 3), Request(Ask.BEGIN)
-    queue.put(_work("a", 20))
+    queue.put(gone := _work("a", 20))
     queue.put(kept)
     queue.ask(request)
     late = pool.submit(queue.put, again := _work("a", 2))
     assert _waits(late)
-    queue.discard("a")
+    assert queue.discard("a") == [gone]
     assert late.result(SOON), "there is room again"
     assert (queue.queued("a"), queue.queued("b")) == (2, 3)
     assert queue.take() == [kept]
@@ -322,8 +323,7 @@ def test_discard_forgets_one_connector(queue: WorkQueue, pool: ThreadPoolExecuto
 def test_discard_of_what_was_taken_changes_nothing(queue: WorkQueue) -> None:
     queue.put(_work("a", 5))
     queue.take()
-    queue.discard("a")
-    queue.discard("unknown")
+    assert queue.discard("a") == queue.discard("unknown") == []
     assert queue.queued("a") == 0
     assert not queue.idle
     queue.finish()

@@ -23,8 +23,8 @@ from benchmarks.sync.store import BUCKET, KEY, SECRET, rclone_copy, serving
 from benchmarks.targets import Target
 from penstock.checkpoint.check import check
 from penstock.checkpoint.store import CheckpointStore
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
-from penstock.sync.location import Location
 from penstock.sync.pull import Pull
 from penstock.sync.remote import find
 

@@ -27,10 +27,11 @@ Batches = set[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Saved:
-    """The state after a transaction, but for its batches; -1: not even the initial one has been run."""
+    """The state after a transaction, but for its batches; before `first`: not even that one has been run."""
 
     program: str
     transaction: int = -1
+    first: int = 0  # the transaction that computes the views from nothing; of a replica it may be a later one
     record: int = 0  # the first record of the journal that came after it
     rows: dict[str, int] = field(default_factory=dict)
     circuit: list[str] = field(default_factory=list)  # every trace of the circuit, with or without batches

@@ -89,6 +89,67 @@ def run(
         raise typer.Exit(run_program(name or program.stem, text, storage, workers))
 
 
+@app.command(
+    epilog="Example: penstock replica examples/shop.sql --group s3://bucket/shop --storage ./shop-replica"
+)
+def replica(
+    program: ProgramPath,
+    group: Annotated[
+        str,
+        typer.Option(help="Where the group is: a directory that all replicas see, or s3://bucket/folder."),
+    ],
+    storage: Annotated[
+        Path, typer.Option(help="Directory for the state of this replica alone.", file_okay=False)
+    ],
+    log: Annotated[
+        str | None,
+        typer.Option(help="sqlite:///PATH or postgresql://..., if the group's log is not in the same place."),
+    ] = None,
+    endpoint: Annotated[str | None, typer.Option(help="URL of a store that speaks S3's protocol.")] = None,
+    lease: Annotated[
+        float,
+        typer.Option(help="Seconds without a sign of life after which a replica counts as gone.", min=1),
+    ] = 10.0,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the pipeline and of the group; the file's name if not given.")
+    ] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option(help="A later one than runs is read-only until it is promoted.", min=0),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of Spark tasks that run at the same time.", min=1)] = 2,
+) -> None:
+    """Run a program as one of several replicas, which share its inputs and outputs and agree."""
+    from penstock.cli.run import run_program
+
+    place = {"uri": group, "log_uri": log, "endpoint": endpoint, "lease_seconds": lease}
+    place["generation"] = generation
+    given = {key: value for key, value in place.items() if value is not None}
+    text = read_program(program)
+    with errors_shown(program, text):
+        raise typer.Exit(run_program(name or program.stem, text, storage, workers, given))
+
+
+@app.command(epilog="Example: penstock promote shop 2 --group s3://bucket/shop")
+def promote(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")],
+    generation: Annotated[int, typer.Argument(metavar="GENERATION", help="The one to take over.", min=1)],
+    group: Annotated[str, typer.Option(help="Where the group is.")],
+    log: Annotated[str | None, typer.Option(help="Where its log is, if not in the same place.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="URL of a store that speaks S3's protocol.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also if it is not ready.")] = False,
+) -> None:
+    """Let a new generation of replicas take over from the one that runs, which may write no more."""
+    from penstock.replica.config import GroupConfig
+    from penstock.replica.promotion import promote as promoted
+
+    place = {"uri": group, "log_uri": log, "endpoint": endpoint}
+    with errors_shown(Path(), ""):
+        config = GroupConfig.of({key: value for key, value in place.items() if value is not None}, name)
+        before = promoted(config, generation, force=force)
+    typer.echo(f"generation {generation} of {name} runs; generation {before} may write no more")
+
+
 @app.command(epilog="Example: penstock check examples/shop.sql")
 def check(program: ProgramPath) -> None:
     """Say what is wrong with a program, or that nothing is."""

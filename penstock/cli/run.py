@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich import get_console
 from rich.text import Text
@@ -22,10 +23,15 @@ REFRESH_SECONDS = 0.25
 SAY_SECONDS = 5.0
 
 
-def run_program(name: str, program: str, storage: Path | None, workers: int) -> int:
+def run_program(
+    name: str, program: str, storage: Path | None, workers: int, group: Mapping[str, Any] | None = None
+) -> int:
     """Run until every input ended and all is processed or Ctrl-C; the exit code of the command."""
+    config: dict[str, Any] = {"workers": workers}
+    if group is not None:
+        config["group"] = dict(group)
     pipeline = penstock.Pipeline(
-        name, program=program, storage=None if storage is None else str(storage), config={"workers": workers}
+        name, program=program, storage=None if storage is None else str(storage), config=config
     )
     with _Interrupt.caught() as interrupt:
         try:

@@ -1,12 +1,15 @@
 """Connectors: where a table's rows come from and where a view's changes go."""
 
 from penstock.connectors.input.arrow import arrow_splits, inline_split, stream_split
+from penstock.connectors.input.kafka_config import keeps_errors
 from penstock.connectors.interface import (
     DELETE,
+    ERROR_COLUMN,
     INSERT,
     MAX_BATCH_ROWS,
     NOTHING,
     OP_COLUMN,
+    READING,
     BadRecord,
     Input,
     Output,
@@ -14,15 +17,17 @@ from penstock.connectors.interface import (
 )
 from penstock.connectors.output.callback import CallbackOutput
 from penstock.connectors.push import parse_pushed
-from penstock.connectors.registry import create_input, create_output, read_split
+from penstock.connectors.registry import create_input, create_output, log_order, mark_of, read_split
 from penstock.connectors.rows import to_arrow
 
 __all__ = [
     "DELETE",
+    "ERROR_COLUMN",
     "INSERT",
     "MAX_BATCH_ROWS",
     "NOTHING",
     "OP_COLUMN",
+    "READING",
     "BadRecord",
     "CallbackOutput",
     "Input",
@@ -32,6 +37,9 @@ __all__ = [
     "create_input",
     "create_output",
     "inline_split",
+    "keeps_errors",
+    "log_order",
+    "mark_of",
     "parse_pushed",
     "read_split",
     "stream_split",

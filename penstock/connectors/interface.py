@@ -11,7 +11,7 @@ pause, which grows. Any other `ConnectorError` is final.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
@@ -27,6 +27,13 @@ OP_COLUMN = "_op"
 
 INSERT = 1
 DELETE = -1
+
+ERROR_COLUMN = "_error"
+"""The column after `_op` of a reader that knows the key of a record that it cannot read: what is wrong with
+it, and its text, as JSON. The row of that key is gone then (`DELETE`), and the error takes its place."""
+
+READING = "reading"
+"""Where in the payload of a split, while it is read, `Input.reading` stands."""
 
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 
@@ -78,6 +85,9 @@ class Input(ABC):
 
     name: str
 
+    replica: str = ""
+    """What tells this run from the other replicas of its group, over restarts too; empty if there is none."""
+
     @classmethod
     @abstractmethod
     def from_config(cls, connector: Connector, table: Table) -> Self:
@@ -101,6 +111,47 @@ class Input(ABC):
     def seek(self, position: Any) -> None:
         """Go on from a position that an input with the same configuration had, perhaps in another process."""
 
+    def has_reached(self, position: Any, earlier: Any) -> bool:
+        """Whether an input that stands at a position has handed out all that one had which stood at another
+        one, earlier or elsewhere; False if that cannot be told. Any thread may call it."""
+        found: bool = position == earlier
+        return found
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """What its reader needs beside a split's own payload, and may be another after a restart, such as the
+        address of a server; it is not recorded. Nothing by default."""
+        return {}
+
+    def readable(self, splits: Sequence[Split]) -> Sequence[Split]:
+        """What of recorded splits can still be read. Raises if a part of it cannot be and the configuration
+        does not allow for that. Any thread may call it. All of it, by default."""
+        return splits
+
+    def hold(self, splits: Sequence[Split]) -> None:
+        """Another replica handed these out, and this one will read them, too: a source that lets go of what
+        nobody needs has to know. Any thread may call it. Nothing by default."""
+        return
+
+    def acknowledge(self, position: Any) -> None:
+        """What was handed out up to this position is in a transaction that has ended: a source that wants to
+        know can be told. It may be read again all the same, by a replay. Nothing by default."""
+        return
+
+    def release(self, position: Any) -> None:
+        """Nothing before this position will be read again, by no replay either: a source that keeps it only
+        for this input can let go of it. Nothing by default."""
+        return
+
+    def leave(self) -> None:
+        """Nothing will be read any more, by no later run either: a source need not wait for it. Called before
+        `close`. Nothing by default."""
+        return
+
+    def stats(self) -> Mapping[str, Any]:
+        """What there is to say about the source; any thread may call it. Nothing by default."""
+        return {}
+
     def close(self) -> None:
         """Release what the input holds; nothing by default."""
         return
@@ -117,6 +168,10 @@ class Output(ABC):
 
     remembers: ClassVar[bool] = True
     """Whether it knows, after a crash at any moment, which transactions it has: it gets each exactly once."""
+
+    by_every_replica: ClassVar[bool] = False
+    """Whether each replica of a pipeline writes it: because it takes a transaction once, whoever is first, or
+    because each has its own. If not, one of them writes it at a time."""
 
     @classmethod
     @abstractmethod
@@ -139,6 +194,30 @@ class Output(ABC):
         When this returns they are durable, if the output `remembers`. Called again after it failed, with the
         same changes, it must not deliver them twice.
         """
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it has what an earlier generation of replicas computed, which is perhaps not what this one
+        computes; known when it is open."""
+        return False
+
+    def write_whole(self, transaction: int, rows: pa.Table) -> None:
+        """Deliver all rows of the view after a transaction, as changes: it has nothing yet, or it `is_stale`.
+        Like `write`, it may be repeated."""
+        self.write(transaction, rows)
+
+    advances: ClassVar[bool] = False
+    """Whether it wants to know how far the transactions are, also of those that do not change the view."""
+
+    def advance(self, transaction: int) -> None:
+        """It has every change up to this transaction, if it `advances`. Like `write`, it may be repeated."""
+        return
+
+    @property
+    def forgot(self) -> str | None:
+        """Why it may have had transactions that it knows nothing of any more, though nobody emptied it, and
+        what to do; asked when `open` has found fewer than there were. It never does, by default."""
+        return None
 
     def close(self) -> None:
         """Finish what was written; nothing by default."""

@@ -9,32 +9,41 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.connectors.config import Section
-from penstock.connectors.input import arrow, datagen, delta, file, s3, url
+from penstock.connectors.input import arrow, datagen, delta, file, kafka, s3, shard, url
 from penstock.connectors.interface import Input, Output, Reader, Reject, Split, refuse
+from penstock.connectors.kafka import lasting
 from penstock.connectors.output.delta import DeltaOutput
 from penstock.connectors.output.file import FileOutput
+from penstock.connectors.output.kafka import KafkaOutput
 from penstock.connectors.output.null import NullOutput
 from penstock.connectors.output.postgres import PostgresOutput
 from penstock.connectors.output.printing import PrintOutput
+from penstock.connectors.output.shard import ShardOutput
+from penstock.connectors.schema_registry import without_registry
 from penstock.errors import ConnectorError
+from penstock.sql import View
 
 if TYPE_CHECKING:
-    from penstock.sql import Connector, Table, View
+    from penstock.sql import Connector, Table
 
 INPUTS: Mapping[str, type[Input]] = {
     "file_input": file.FileInput,
     "url_input": url.UrlInput,
     "s3_input": s3.S3Input,
     "delta_table_input": delta.DeltaInput,
+    "kafka_input": kafka.KafkaInput,
     "datagen": datagen.DatagenInput,
+    "shard_input": shard.ShardInput,
 }
 
 OUTPUTS: Mapping[str, type[Output]] = {
     "delta_table_output": DeltaOutput,
     "file_output": FileOutput,
+    "kafka_output": KafkaOutput,
     "null": NullOutput,
     "postgres_output": PostgresOutput,
     "print": PrintOutput,
+    "shard_output": ShardOutput,
 }
 
 READERS: Mapping[str, Reader] = {
@@ -45,7 +54,9 @@ READERS: Mapping[str, Reader] = {
     url.SOURCE: url.read_url,
     s3.SOURCE: s3.read_s3,
     delta.SOURCE: delta.read_delta,
+    kafka.SOURCE: kafka.read_kafka,
     datagen.SOURCE: datagen.read_datagen,
+    shard.SOURCE: shard.read_shard,
 }
 
 
@@ -57,6 +68,30 @@ def create_input(connector: Connector, table: Table) -> Input:
 def create_output(connector: Connector, view: View) -> Output:
     """The output that a connector of a view describes."""
     return OUTPUTS[_transport(connector, f"view {view.name}", OUTPUTS)].from_config(connector, view)
+
+
+def mark_of(connector: Connector, relation: Table | View) -> dict[str, Any]:
+    """What makes a connector the one that it is: its transport and its format, without what may be changed
+    between two runs."""
+    transport, formatted = connector.config.get("transport"), connector.config.get("format")
+    if isinstance(transport, Mapping) and transport.get("name") in ("shard_input", "shard_output"):
+        own = {name: (transport.get("config") or {}).get(name) for name in ("uri", "name")}
+        return {"transport": {"name": transport["name"], "config": own}, "format": formatted}
+    if not isinstance(transport, Mapping) or transport.get("name") not in ("kafka_input", "kafka_output"):
+        return {"transport": transport, "format": formatted}
+    config = lasting(transport.get("config") or {})
+    if "key_format" in config:
+        config["key_format"] = without_registry(config["key_format"])
+    found = {"transport": {**transport, "config": config}, "format": without_registry(formatted)}
+    index = connector.config.get("index")
+    if isinstance(index, str) and isinstance(relation, View):
+        found["key"] = list(relation.indexes.get(index.lower(), ()))
+    return found
+
+
+def log_order(split: Split) -> tuple[str, int, int] | None:
+    """Where a split stands in the log that it is a range of; None if it is of none."""
+    return kafka.place_of(split) if split.source == kafka.SOURCE else None
 
 
 def read_split(

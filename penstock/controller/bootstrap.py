@@ -86,7 +86,7 @@ def bootstrap(
     checked = restored.checked
     saved = checked.saved
     _refuse(todo.difference, storage, recorded(storage, saved))
-    if saved.transaction < 0:  # nothing has been computed yet
+    if saved.transaction < saved.first:  # nothing has been computed yet
         began = replace(
             saved, program=program.text, relations=todo.identities, connectors=connectors_of(program, saved)
         )

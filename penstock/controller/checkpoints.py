@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from penstock.checkpoint.check import read_manifest
 from penstock.checkpoint.model import Carried, Entry, Pending, Saved
 from penstock.controller.machine import Event, State
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
-from penstock.errors import DamagedError, StateError, StorageError
+from penstock.errors import DamagedError, FencedError, StateError, StorageError
 from penstock.failpoints import failpoint
 
 _log = logging.getLogger("penstock")
@@ -46,6 +47,8 @@ class Checkpoints:
         self._transactions = transactions
         self._between = between
         self._saving = threading.Lock()
+        self._positions: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        """The transactions of the checkpoints of this run, and where inputs stood then, by id."""
         self._next = self._later(self.policy.interval_s)
 
     @staticmethod
@@ -103,7 +106,7 @@ class Checkpoints:
             return
         try:
             self.take()
-        except StateError:
+        except (StateError, FencedError):
             wait = RETRY_SECONDS
         except DamagedError:
             raise
@@ -113,7 +116,7 @@ class Checkpoints:
         self._next = self._later(wait)
 
     def take(self, name: str | None = None) -> Entry:
-        """Take one now; `StateError` says what it has to wait for."""
+        """Take one now; `StateError` says what it has to wait for, `FencedError` who took over."""
         with self._saving:
             self._taking_since = datetime.now(UTC)
             try:
@@ -132,6 +135,8 @@ class Checkpoints:
             t.engine.state.verify_rest()  # an older checkpoint may have to be let go of for this one
         with self._between:
             hindrance = self.hindrance
+            if isinstance(t.broken, FencedError):
+                raise t.broken
             if hindrance is not None:
                 raise StateError(f"no checkpoint can be taken: {hindrance}")
             t.machine.after(Event.CHECKPOINT)
@@ -140,6 +145,7 @@ class Checkpoints:
             traces = t.engine.state.keep_more()
         entry = t.storage.checkpoints.commit(saved, traces, changes, name)
         self.saved = saved
+        self._positions[entry.id] = (saved.transaction, saved.positions)
         self.last_error = None
         return entry
 
@@ -220,11 +226,29 @@ class Checkpoints:
             kept = t.storage.checkpoints.retained(self.policy.retention)
             with self._between:
                 t.storage.journal.trim(min(entry.record for entry in kept))
+            self._release(min(kept, key=lambda entry: entry.record).id)
         except StorageError as error:
             self.last_error = str(error)
             _log.error("%s", error)
             return
         failpoint("checkpoint.trimmed")
+
+    def _release(self, oldest: str) -> None:
+        """Inputs need not keep what lies before the oldest checkpoint that the journal leads on from; but
+        what other replicas have not run yet is kept until they hold it themselves."""
+        group = self._transactions.group
+        passed = [
+            id_
+            for id_, (transaction, _) in self._positions.items()
+            if id_ <= oldest and (group is None or transaction <= group.since)
+        ]
+        if not passed:  # it was taken by an earlier run
+            return
+        positions = self._positions[max(passed)][1]
+        self._positions = {id_: found for id_, found in self._positions.items() if id_ >= max(passed)}
+        for runner in self._transactions.inputs:
+            if runner.name in positions:
+                runner.release(positions[runner.name])
 
     def stats(self) -> dict[str, Any]:
         newest = self._transactions.storage.checkpoints.retained(1)[-1]

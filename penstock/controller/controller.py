@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
 from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import Restored
+from penstock.connectors.output.shard import ShardOutput
 from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
 from penstock.controller.inputs import InputRunner
@@ -24,13 +25,23 @@ from penstock.controller.recovery import Recorded
 from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Storage
 from penstock.controller.transactions import Transactions
-from penstock.controller.work import Arrival, Ask, Request, Work, WorkQueue
+from penstock.controller.work import Ask, Request, Work, WorkQueue, drop
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
 from penstock.errors import DamagedError, FencedError, PenstockError, StateError, StorageError
-from penstock.journal.record import Kind
+from penstock.failpoints import failpoint
+from penstock.journal.arrival import Arrival
+from penstock.journal.record import API, Kind
+from penstock.replica.decision import Decision
+from penstock.replica.group import Group
 
 _log = logging.getLogger("penstock")
+
+TAKE_OVER_SECONDS = 2.0
+"""A generation that was promoted and could not take over tries again after so long."""
+
+MOST_LOST = 1000
+"""Of so much that connectors gave in vain it is remembered where it has to come again."""
 
 
 class Controller:
@@ -46,6 +57,7 @@ class Controller:
         outputs: Sequence[OutputRunner],
         durations: Durations,
         policy: Policy,
+        group: Group | None = None,
     ) -> None:
         self.engine = engine
         self._inputs = inputs
@@ -54,7 +66,34 @@ class Controller:
         self._stopping = threading.Event()
         self._between = threading.Lock()  # held while anything happens to a transaction
         saved = restored.checked.saved
-        self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping)
+        self._group = group
+        self._led = [output for output in outputs if group is not None and not output.output.by_every_replica]
+        self.undone: PenstockError | None = None
+        """Why something that was accepted is in no transaction."""
+        self._wanted = False
+        self._taking_over: Request | None = None
+        self._ahead: tuple[int, list[Work]] | None = None
+        """Rows of clients that this replica decided on before it ran all that comes before them: in which
+        transaction they are."""
+        self._lost: list[Work] = []
+        """What connectors gave here when another replica had decided on another range: the same records come
+        in that or in a later one."""
+        self._next_attempt = 0.0
+        if group is not None:
+            for runner in inputs:
+                runner.input.replica = group.member
+            for output in self._led:
+                output.follows = output.led = True
+                output.may_write = group.may_write
+            for output in outputs:
+                output.hydrated = saved.first
+                output.begun = saved.first > 0 or saved.transaction >= 0
+                output.wants = self._want
+                if output.output.remembers and group.read_only:
+                    output.follows = True
+                if isinstance(output.output, ShardOutput):
+                    output.output.fence = group.fence
+        self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping, group)
         self._replayer = Replayer(self._transactions, restored, durations)
         self.checkpoints = Checkpoints(self._transactions, saved, self._between, policy)
         self._passed_over = restored.passed_over
@@ -114,6 +153,12 @@ class Controller:
         """Why the pipeline is paused, or did not start, or cannot go on."""
         return self._transactions.broken or self._transactions.error
 
+    @property
+    def stalled(self) -> dict[str, str]:
+        """The outputs that get nothing though there is input, and why."""
+        found = {output.name: output.stalled or self._transactions.stalled for output in self._outputs}
+        return {name: reason for name, reason in found.items() if reason is not None}
+
     def release_outputs(self, checkpoint: Entry) -> None:
         """Give held outputs everything that this checkpoint has."""
         for output in self._outputs:
@@ -152,6 +197,11 @@ class Controller:
 
     def submit(self, arrivals: Sequence[Arrival], *, alone: bool) -> Work:
         """Accept rows; they are in the views after `flush`."""
+        if self._stays_read_only():
+            raise StateError(
+                "this replica is read-only, for its generation was not promoted yet: send rows to one of the"
+                " generation that runs"
+            )
         work = Work(arrivals, alone)
         if not self._queue.put(work, waits=lambda: not self._is_stuck()):
             raise self.error or StateError("the pipeline is stopped; start it again to send rows")
@@ -173,9 +223,7 @@ class Controller:
             raise StateError(
                 f"transaction {transaction} was rolled back or skipped: nothing of it took effect"
             )
-        return self.transaction >= transaction and not any(
-            number <= transaction for output in self._outputs for number, _ in output.waiting()
-        )
+        return self.transaction >= transaction and not any(o.lacks(transaction) for o in self._outputs)
 
     def flush(self) -> None:
         """Wait until everything accepted so far is in the views and in the outputs that can be reached.
@@ -217,7 +265,7 @@ class Controller:
         return (
             self._recovered.is_set()
             and self.inputs_ended
-            and self._queue.idle
+            and self._idle
             and not self._is_stuck()
             and not any(output.behind for output in self._outputs)
         )
@@ -231,7 +279,7 @@ class Controller:
                 raise self.error
             if self._stopping.is_set():
                 raise StateError("the pipeline was stopped")
-            if self._recovered.is_set() and self.inputs_ended and self._queue.idle:
+            if self._recovered.is_set() and self.inputs_ended and self._idle:
                 for output in self._outputs:
                     output.settle()
                 if not any(output.is_held for output in self._outputs):
@@ -240,8 +288,16 @@ class Controller:
                 return False
             time.sleep(0.02)
 
+    @property
+    def _idle(self) -> bool:
+        """Whether nothing that was accepted waits."""
+        return self._queue.idle and self._ahead is None
+
     def failed(self, error: PenstockError) -> None:
         """A connector cannot go on."""
+        if isinstance(error, FencedError):
+            self.fenced(error)
+            return
         _log.error("%s", error)
         self._failure = error
 
@@ -266,7 +322,19 @@ class Controller:
         """Hold all input connectors, or let them go on."""
         self._paused = paused
         for runner in self._inputs:
-            runner.hold(paused)
+            runner.hold(paused or (self._group is not None and not self._group.settled))
+
+    def _stays_read_only(self) -> bool:
+        """One whose generation was promoted is waited for: it takes over now."""
+        group = self._group
+        if group is None:
+            return False
+        with self._changed:
+            while group.read_only and group.is_promoted and not self._is_stuck():
+                if self._stopping.is_set():
+                    break
+                self._changed.wait(0.1)
+        return group.read_only
 
     def _answer(self, request: Request) -> None:
         try:
@@ -276,6 +344,8 @@ class Controller:
             request.error = self.error
         except PenstockError as error:
             request.error = error
+            if request.ask is Ask.TAKE_OVER:  # nobody waits for it; it is asked for again
+                _log.error("this generation cannot take over yet: %s", error)
         except Exception as error:
             self._break(error)
             request.error = self.error
@@ -286,6 +356,11 @@ class Controller:
         machine = transactions.machine
         match request.ask:
             case Ask.BEGIN:
+                if self._group is not None:
+                    raise StateError(
+                        "a replica cannot keep a transaction open, for the others do not know of it: send all"
+                        " its rows at once, in a block of `with pipeline.transaction()`"
+                    )
                 transactions.begin()
             case Ask.COMMIT:
                 self._expect(request)
@@ -304,6 +379,8 @@ class Controller:
             case Ask.RETRY:
                 if machine.state is State.FAILED:
                     self._evaluate()
+            case Ask.TAKE_OVER:
+                self._take_over()
             case Ask.CONNECTOR:
                 transactions.pause_connector(request.note["connector"], request.note["paused"])
         return machine.number
@@ -327,6 +404,8 @@ class Controller:
             self._replayer.recover()
             with self._between:
                 self._replayer.complete()
+            if self._must_save_first and self.checkpoints.hindrance is None:
+                self.checkpoints.take()
         except BaseException as error:
             match error:
                 case DamagedError():
@@ -341,8 +420,14 @@ class Controller:
             self._recovered.set()
             self._notify()
             return
+        if self._group is not None:
+            self.pause(self._paused)  # before inputs begin: one that is read-only takes nothing in
         for thread in self._threads[1:]:
             thread.start()
+        if self._group is not None:
+            if any(output.wants_whole for output in self._outputs):
+                self._want()
+            self._watch(self._group)
         self._recovered.set()
         while True:
             for output in self._outputs:
@@ -352,6 +437,7 @@ class Controller:
             failed = self._transactions.machine.state is State.FAILED
             taken = self._queue.take_request() if failed else self._queue.take()
             if taken is None:
+                self._finish_ahead()
                 self._notify()
                 return
             with self._between:
@@ -368,19 +454,220 @@ class Controller:
             self._changed.notify_all()
         self._queue.wake()
 
+    # -- other replicas -------------------------------------------------------------------------
+
+    def _watch(self, group: Group) -> None:
+        """Go by what other replicas decide, and write what only one may write while this one leads."""
+
+        def lead(leads: bool) -> None:
+            for output in self._led:
+                output.lead(leads)
+
+        def reached(name: str, transaction: int) -> None:
+            for output in self._led:
+                if output.name == name:
+                    output.reached(transaction)
+
+        group.start(
+            last=lambda: self.transaction,
+            everywhere=self._everywhere,
+            news=self._queue.nudge,
+            lead=lead,
+            frontiers=lambda: {output.name: output.delivered for output in self._led},
+            reached=reached,
+            fenced=self.fenced,
+            promoted=self._promoted,
+            lost=self._lose,
+            able=lambda: not self._is_stuck(),
+            free=lambda: not any(output.is_full for output in self._outputs),
+            follow=self._follow,
+        )
+
+    @property
+    def generation(self) -> int | None:
+        """Of replicas; None if this is none."""
+        return None if self._group is None else self._group.generation
+
+    # -- another generation ---------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """While another generation writes: drop what it has written, and what is of no use."""
+        for output in self._outputs:
+            if output.follows and isinstance(output.output, ShardOutput) and not output.whole:
+                output.reached(output.output.upper() - 1)
+
+    def _promoted(self) -> None:
+        """Have the thread of transactions take over, and again after a while if it could not."""
+        request = self._taking_over
+        if request is not None and (not request.done.is_set() or time.monotonic() < self._next_attempt):
+            return
+        self._next_attempt = time.monotonic() + TAKE_OVER_SECONDS
+        self._taking_over = Request(Ask.TAKE_OVER)
+        for output in self._outputs:
+            output.unbind()  # nobody else makes room any more
+        self._queue.ask(self._taking_over)
+
+    def _catch_up_with_group(self) -> None:
+        """Run everything that the generation before decided; it decides nothing any more."""
+        group, t = self._group, self._transactions
+        assert group is not None, "it is a replica"
+        while group.has(t.machine.number):
+            t.step([])
+            self._evaluate()
+
+    def _take_over(self) -> None:
+        """Write from now on, first a transaction that has nothing: readers need not wait for input."""
+        group, t = self._group, self._transactions
+        assert group is not None, "it is a replica"
+        if group.settled:
+            return
+        self._catch_up_with_group()
+        failpoint("replica.caught-up")
+        if group.read_only:
+            group.activate()
+        failpoint("replica.activated")
+        before, computed = group.before, t.computed(self.checkpoints.saved)
+        for output in self._outputs:
+            if isinstance(output.output, ShardOutput):
+                if before is not None and computed.keeps(output.name, before):
+                    output.output.take_over()
+                if output.follows:
+                    output.lead(True)
+        failpoint("replica.fenced")
+        if before is not None:
+            t.step([])
+            self._evaluate()
+        failpoint("replica.announced")
+        for runner in self._inputs:  # another replica may have been faster: not before
+            if (position := t.positions.get(runner.name)) is not None:
+                drop(runner.rewind(position))
+        group.settled = True
+        self.pause(self._paused)
+        for output in self._outputs:
+            output.unbind(False)
+
+    def _lose(self, error: PenstockError) -> None:
+        """The group does not know this replica any more."""
+        self._break(error)
+        self._notify()
+
+    def _want(self) -> None:
+        """An output waits for a transaction."""
+        self._wanted = True
+        self._queue.nudge()
+
+    def _everywhere(self) -> int:
+        """The last transaction that every output has, but for those that each replica has for itself."""
+        t = self._transactions
+        last = t.machine.delivered
+        if self._must_save_first:
+            last = min(last, t.first)  # until then a restart would have to begin there again
+        return min([last, *(o.frontier(last) for o in self._outputs if o.output.remembers)])
+
+    @property
+    def _must_save_first(self) -> bool:
+        """Whether a replica began in the middle, and only its group knows with what."""
+        t = self._transactions
+        return 0 < t.first > self.checkpoints.saved.transaction and not t.storage.temporary
+
+    def _may_go_on_without_input(self, number: int) -> bool:
+        if self._group is None:
+            return False
+        return self._group.has(number) or (self._wanted and not self._group.read_only)
+
+    def _go_by(self, decision: Decision, works: Sequence[Work]) -> list[Work]:
+        """The transaction is made of what another replica decided: what else was taken waits for the next.
+        Returns the works that are done with."""
+        done: list[Work] = []
+        for runner in self._inputs:
+            if runner.name not in decision.positions:
+                continue
+            position = decision.positions[runner.name]
+            own = [work for work in works if work.connector == runner.name]
+            if own and own[-1].arrivals[-1].position == position:
+                done += own  # it stands where the decision leaves it: what it gave since goes on from there
+            else:
+                self._lost += [*own, *runner.rewind(position)]
+        self._queue.give_back(self._decide_ahead([w for w in works if w.connector not in decision.positions]))
+        return done
+
+    def _found_again(self, positions: Mapping[str, Any]) -> list[Work]:
+        """What connectors gave and others were faster with, as far as a transaction brings it: the connectors
+        stand at these positions after it."""
+        inputs = {runner.name: runner.input for runner in self._inputs}
+        found = [
+            work
+            for work in self._lost
+            if work.connector in positions
+            and inputs[work.connector].has_reached(positions[work.connector], work.arrivals[-1].position)
+        ]
+        self._lost = [work for work in self._lost if work not in found]
+        drop(self._lost[:-MOST_LOST])
+        self._lost = self._lost[-MOST_LOST:]
+        return found
+
+    def _decide_ahead(self, works: Sequence[Work]) -> Sequence[Work]:
+        """Have the group decide on rows of clients for a transaction after all that others decided on: in a
+        slow replica they would never be in the next one. One transaction at a time; returns what waits."""
+        sent = [work for work in works if work.connector == API]
+        if not sent or self._ahead is not None:
+            return works
+        number = self._transactions.propose([arrival for work in sent for arrival in work.arrivals])
+        if number is None:
+            return works
+        self._ahead = (number, sent)
+        return [work for work in works if work not in sent]
+
+    def _due(self, number: int) -> list[Work]:
+        """What was decided on ahead for a transaction, which is run now."""
+        if self._ahead is None or self._ahead[0] != number:
+            return []
+        works, self._ahead = self._ahead[1], None
+        return works
+
+    def _finish_ahead(self) -> None:
+        """Run up to what was decided on ahead, or say that it was not run here."""
+        while self._ahead is not None and not self._is_stuck() and not self._queue.dropped:
+            with self._between:
+                self._transact([])
+        if self._ahead is not None:
+            number, works = self._ahead
+            for work in works:
+                work.error = StateError(
+                    f"the pipeline was stopped before transaction {number}, which has these rows, was run"
+                    " here; it is run by the other replicas, and after a start"
+                )
+                work.done.set()
+        drop(self._lost)
+
+    # -- transactions, again --------------------------------------------------------------------
+
     def _transact(self, works: Sequence[Work]) -> None:
         """Take input in, and unless a client's transaction is open evaluate it."""
         number = self._transactions.machine.number
+        if not works and not self._may_go_on_without_input(number):
+            return
+        self._wanted = False
+        due = self._due(number)
         try:
-            self._transactions.step([arrival for work in works for arrival in work.arrivals])
+            decision = self._transactions.step([arrival for work in works for arrival in work.arrivals])
+            if decision is not None and not decision.mine:
+                works = self._go_by(decision, works)
+            if decision is not None:
+                due += self._found_again(decision.positions)
             if not self._transactions.machine.client:
                 self._transactions.evaluate()
         except Exception as error:
             self._break(error)
-        for work in works:
+            self.undone = self.error
+        for work in [*due, *works]:
             work.error = self.error
             work.transaction = number
             work.done.set()
+        if any(output.wants_whole for output in self._outputs):
+            self._want()
+        if self._group is not None and self._group.has(number + 1):
+            self._queue.nudge()
 
     def damaged(self, error: DamagedError) -> PenstockError:
         """A reader found that the state on disk is damaged; returns what there is to say of it."""
@@ -465,7 +752,14 @@ class Controller:
             reader.close()
         for output in self._outputs:
             output.output.close()
+        leaves = self._transactions.storage.temporary and (
+            self._group is None or self._group.may_be_forgotten()
+        )
+        if self._group is not None:  # whoever leads then needs them
+            self._group.close()
         for runner in self._inputs:
+            if leaves:
+                runner.input.leave()
             runner.input.close()
 
     @staticmethod
@@ -487,6 +781,11 @@ class Controller:
             "tasks": tasks,
             "tasks_done": done,
         }
+
+    @property
+    def replica(self) -> dict[str, Any] | None:
+        """What it is to its group; None if it has none."""
+        return None if self._group is None else self._group.stats()
 
     def stats(self, state: str) -> dict[str, Any]:
         """What `Pipeline.stats` returns."""
@@ -524,6 +823,7 @@ class Controller:
             "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
             "views": {v.name: self._transactions.statistics.view(v.name) for v in views},
             "inputs": {runner.name: runner.stats() for runner in self._inputs},
-            "outputs": {output.name: output.stats() for output in self._outputs},
+            "outputs": {o.name: o.stats(self._transactions.stalled) for o in self._outputs if not o.internal},
+            "group": self.replica,
             "traces": traces,
         }

@@ -12,8 +12,9 @@ from typing import Any
 
 from penstock.connectors import Input
 from penstock.controller.retry import pauses
-from penstock.controller.work import Arrival, Work, WorkQueue
+from penstock.controller.work import Work, WorkQueue
 from penstock.errors import ConnectorError, PenstockError, UnreachableError
+from penstock.journal.arrival import Arrival
 from penstock.sql import Connector
 
 _log = logging.getLogger("penstock")
@@ -95,6 +96,8 @@ class InputRunner:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _series: int = 0
     _target: tuple[Any] | None = None
+    _durable: tuple[Any] | None = None
+    _released: tuple[Any] | None = None
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopped: bool = False
 
@@ -131,8 +134,14 @@ class InputRunner:
         while not self._stopped:
             with self._lock:
                 series, target, self._target = self._series, self._target, None
+                durable, self._durable = self._durable, None
+                released, self._released = self._released, None
             if target is not None:
                 self.input.seek(target[0])
+            if durable is not None:
+                self.input.acknowledge(durable[0])
+            if released is not None:
+                self.input.release(released[0])
             if self.paused or self.held or self._waits():
                 self.status = Status.WAITING if self._waits() else Status.PAUSED
                 self._wait(_LOOK_SECONDS)
@@ -177,14 +186,25 @@ class InputRunner:
         self._wake.wait(seconds)
         self._wake.clear()
 
-    def rewind(self, position: Any) -> None:
-        """Go back: what was given since is forgotten, and will be given again."""
+    def rewind(self, position: Any) -> list[Work]:
+        """Go back: what was given since is forgotten, and will be given again. Returns what waited of it."""
         with self._lock:
             self._target = (position,)
             self._series += 1  # what is on its way into the queue is wanted no longer
-        self.queue.discard(self.name)
+        gone = self.queue.discard(self.name)
         self.status = Status.RUNNING
         self._wake.set()
+        return gone
+
+    def acknowledge(self, position: Any) -> None:
+        """What was given up to this position is durable."""
+        with self._lock:
+            self._durable = (position,)
+
+    def release(self, position: Any) -> None:
+        """Nothing before this position will be read again."""
+        with self._lock:
+            self._released = (position,)
 
     def pause(self, paused: bool) -> None:
         self.paused = paused
@@ -210,4 +230,5 @@ class InputRunner:
             "errors": self.errors,
             "last_error": self.last_error,
             "ended": self.status is Status.ENDED,
+            **self.input.stats(),
         }

@@ -9,7 +9,8 @@ not in the table does not happen. What holds, always:
 - Outputs carry strictly increasing numbers; a transaction that changes nothing is not delivered.
 - While recorded transactions are run again, nothing else happens and new input waits: a recorded boundary is
   where it was.
-- The initial transaction, number 0, computes the views from nothing; none can go on without it.
+- The initial transaction computes the views from nothing; none can go on without it. It has number 0, or
+  that of the rows which a replica began with.
 - A crash forgets every event that is not in the journal. So the last transaction may lack its end. One that
   the engine opened is completed. One that a client opened stays open under its number, whether or not its
   commit had begun: it must not take effect by itself.
@@ -96,6 +97,8 @@ class Machine:
     delivered: int = -1
     """The last transaction that outputs were given."""
     replaying: bool = False
+    first: int = 0
+    """The initial transaction."""
 
     @property
     def number(self) -> int:
@@ -120,7 +123,7 @@ class Machine:
                 f"no client opened transaction {self.number}, so it cannot be rolled back; it can be skipped"
             )
         if event is Event.SKIP:
-            refuse_skip(self.number)
+            refuse_skip(self.number, self.first)
         client = event is Event.BEGIN or (self.client and event not in _ENDS)
         last = self.number if event in _ENDS else self.last
         return replace(self, state=state, client=client, last=last)
@@ -147,18 +150,26 @@ class Machine:
         return f"transaction {self.number} is {self.state}: it cannot {event} now"
 
 
-def refuse_skip(number: int) -> None:
+def refuse_skip(number: int, first: int) -> None:
     """`StateError` if that transaction cannot be done without."""
-    if number == 0:
+    if number != first:
+        return
+    if first == 0:
         raise StateError(
             "transaction 0 computes the views from nothing, so it cannot be skipped. Correct what keeps it"
             " from being evaluated, or start with an empty storage directory"
         )
+    raise StateError(
+        f"transaction {number} is the first of this replica: it has all that the tables had, and computes the"
+        " views from that, so it cannot be skipped. Correct what keeps it from being evaluated, or start the"
+        " replica with an empty storage directory: it begins with what the tables have then"
+    )
 
 
-def recorded(last: int, events: Iterable[tuple[Event, int]]) -> Machine:
-    """Where a journal leaves off: `events` are its records, with their numbers, since transaction `last`."""
-    machine = Machine(last)
+def recorded(last: int, events: Iterable[tuple[Event, int]], first: int = 0) -> Machine:
+    """Where a journal leaves off: `events` are its records, with their numbers, since transaction `last`;
+    `first` is the initial one."""
+    machine = Machine(last, first=first)
     for event, number in events:
         if number != machine.number:
             raise StateError(
@@ -168,7 +179,7 @@ def recorded(last: int, events: Iterable[tuple[Event, int]]) -> Machine:
         if state is None:
             raise StateError(f"the journal has a {event} of transaction {number}, which is {machine.state}")
         if event is Event.SKIP:
-            refuse_skip(number)
+            refuse_skip(number, first)
         ended = state is State.READY
         machine = replace(
             machine,

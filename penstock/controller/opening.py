@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 import uuid
@@ -28,9 +29,12 @@ from penstock.controller.work import Limits, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.fingerprints import identities
 from penstock.engine.programs import relations_of
+from penstock.engine.relations import is_stored
 from penstock.engine.session import application
 from penstock.errors import DamagedError, PenstockError, StateError
 from penstock.failpoints import failpoint
+from penstock.replica.config import GroupConfig
+from penstock.replica.group import Group, refuse_replica
 from penstock.sql import Program, parse_program
 from penstock.sync.syncer import Safe
 
@@ -38,7 +42,7 @@ _log = logging.getLogger("penstock")
 
 LIMITS = tuple(field.name for field in fields(Limits))
 
-_NOT_STATE = ("spark", "storage")
+_NOT_STATE = ("spark", "storage", "group")
 """Settings that may be others on another machine; `storage` may also have secrets."""
 
 
@@ -52,6 +56,7 @@ class Opening:
         config: Mapping[str, Any],
         policy: Policy,
         callbacks: Sequence[tuple[str, CallbackOutput]],
+        group: GroupConfig | None = None,
     ) -> None:
         self.bootstrapping: Engine | None = None
         self.safe: Safe | None = None
@@ -61,6 +66,7 @@ class Opening:
         self._config = config
         self._policy = policy
         self._callbacks = callbacks
+        self._group = None if group is None else Group(group, f"{name} on {socket.gethostname()}")
         self._catching_up: Controller | None = None
         self._interrupted = False
         self._preparing = threading.Lock()
@@ -95,15 +101,39 @@ class Opening:
     def open(self, storage: Storage) -> Controller:
         """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
         restored = self._restored(storage)
+        try:
+            return self._opened(storage, restored)
+        except BaseException:
+            if self._group is not None:
+                self._group.close()
+            raise
+
+    def _opened(self, storage: Storage, restored: Restored | None) -> Controller:
+        owner = uuid.uuid4().hex
+        if self._group is None:
+            refuse_replica(storage.path)
+        else:
+            before = None if restored is None else storage.checkpoints.catalog.owner
+            owner = self._group.open(storage.path, before, temporary=storage.temporary)
         began = time.monotonic()
         spark = self._spark()
         durations = Durations(time.monotonic() - began, time.monotonic())
         with self._preparing:
             engine = self._prepared or Engine(self._program, spark, storage.batches, self._workers)
         if restored is None:
-            storage.begin(self._name, uuid.uuid4().hex, self._nothing(engine))
+            nothing = self._nothing(engine)
+            if self._group is not None and (entry := self._group.entry()) is not None:
+                nothing = replace(
+                    nothing, transaction=entry.at - 1, first=entry.at, positions=dict(entry.positions)
+                )
+            storage.begin(self._name, owner, nothing)
             restored = storage.read()
         elif (todo := bootstrap.needed(restored.checked.saved, engine)) is not None:
+            if self._group is not None:
+                raise StateError(
+                    "the program of a replica cannot be changed: the others would compute something else."
+                    " Start it with the program that it had."
+                )
             restored = self._bootstrapped(todo, storage, restored, engine)
         elif restored.checked.saved.program != self._program.text:
             restored = self._rewritten(storage, restored)
@@ -238,13 +268,21 @@ class Opening:
             for view, output in given
             if view.lower() in engine.relations
         ]
+        if self._group is not None:
+            stored = [relation for relation in engine.relations.values() if is_stored(relation)]
+            outputs += [
+                OutputRunner(r.name, self._group.table_output(r.name), owner, r.arrow, failed, internal=True)
+                for r in stored
+            ]
         if self.safe is not None:
             for output in outputs:
                 output.limit = self.safe.transaction
                 output.needs = None if self.safe.newest else storage.checkpoints.newest.id
         saved = replace(restored.checked.saved, configuration=self._configuration)
         restored = replace(restored, checked=replace(restored.checked, saved=saved))
-        controller = Controller(engine, storage, restored, queue, inputs, outputs, durations, self._policy)
+        controller = Controller(
+            engine, storage, restored, queue, inputs, outputs, durations, self._policy, self._group
+        )
         return controller
 
 

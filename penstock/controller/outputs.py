@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,8 +23,13 @@ _log = logging.getLogger("penstock")
 MAX_WAITING = 64
 """So many transactions may wait for a slow output before it holds the pipeline up."""
 
+STALL_SECONDS = 30.0
+"""An output that gets on by no transaction for so long, though there is one for it, is stalled."""
+
+_LOOK_SECONDS = 0.05
+
 MAX_HELD_BYTES = 256 << 20
-"""So much may wait for a copy of the state, see `OutputRunner.limit`."""
+"""So much may wait for a copy of the state, or for another replica; see `limit` and `follows`."""
 
 
 class Status(StrEnum):
@@ -31,6 +37,9 @@ class Status(StrEnum):
 
     RUNNING = "running"
     RETRYING = "retrying"
+    FOLLOWING = "following"  # another replica writes it
+    HELD = "held"  # what it lacks waits for a checkpoint in the object store
+    STALLED = "stalled"  # it gets nothing, though there is something for it
     FAILED = "failed"
 
 
@@ -55,6 +64,12 @@ class OutputRunner:
     needs: str | None = None
     """With a limit: the least id of a checkpoint that must be safe before it gets anything, since no older
     one knows it or what it is to get."""
+    follows: bool = False
+    """Whether another replica gives it everything: then what it lacks is only kept."""
+    led: bool = False
+    """Whether one replica at a time writes it: then what another one does to it is no reason to give up."""
+    may_write: Callable[[], bool] = lambda: True
+    """Asked before it is given anything."""
     joins: bool = False
     """Whether it is new to a pipeline that has rows, and has to be given those first."""
     carries: bool = False
@@ -65,6 +80,22 @@ class OutputRunner:
     rows: int = 0
     error: PenstockError | None = None
     opened: bool = False
+    _passed: int = NOTHING
+    """The last transaction up to which everything that changed the view was put."""
+    begun: bool = False
+    """Whether this replica does not begin with the first transaction of all: an output that has nothing needs
+    more than the changes that come."""
+    hydrated: int = 0
+    """The first transaction that this replica has: what came before it cannot be given to an output."""
+    whole: bool = False
+    """Whether it needs all rows of its view before any change is of use to it."""
+    wants: Callable[[], None] = lambda: None
+    """Called when it waits for a transaction, to be given all rows with."""
+    internal: bool = False
+    """Whether no program asked for it: the group's own copy of a table."""
+    _whole_at: int | None = None
+    _since: float | None = None
+    """Since when it lacks something and got nothing."""
     _waiting: deque[tuple[int, pa.Table]] = field(default_factory=deque)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _unbound: bool = False
@@ -81,6 +112,8 @@ class OutputRunner:
         An output that cannot be reached now is asked again before it is given anything.
         """
         self.delivered = known
+        if self.follows:
+            return
         try:
             self._open()
         except UnreachableError as error:
@@ -88,9 +121,23 @@ class OutputRunner:
 
     def _open(self) -> None:
         has = self.output.open(self.owner, self.schema)
+        if has < self.delivered and (why := self.output.forgot) is not None:
+            raise ConnectorError(
+                f"the output {self.name} had transactions up to {self.delivered} at least, and {why}"
+            )
         if self.output.remembers:
             self.delivered = has
         self.opened = True
+        if self.output.is_stale or (self.output.remembers and has == NOTHING and self.begun):
+            with self._changed:
+                if not self._waiting or self._waiting[0][0] != self._whole_at:
+                    self.whole = True
+                    self._waiting.clear()
+        elif self.whole and has != NOTHING:
+            self.whole = False  # another replica of this generation gave it all rows
+        elif self.hydrated and self.output.advances and has < self.hydrated:
+            self.least = self.hydrated
+            raise self.gap()
 
     def gap(self) -> ConnectorError:
         """Why it cannot be given what it lacks."""
@@ -119,9 +166,33 @@ class OutputRunner:
     def put(self, transaction: int, changes: pa.Table) -> None:
         """Queue a transaction's changes."""
         with self._changed:
+            if self.whole:
+                return  # it will be given all rows
             if self.error is None or not self._waiting:  # what a failed output lacks is in the journal
                 self._waiting.append((transaction, changes))
+            self._wait_from_now(moved=False)
             self._changed.notify_all()
+
+    def put_whole(self, transaction: int, rows: pa.Table) -> None:
+        """Queue all rows of the view, as they are after a transaction."""
+        with self._changed:
+            self.whole, self._whole_at = False, transaction
+            self._waiting.append((transaction, rows))
+            self._wait_from_now(moved=False)
+            self._changed.notify_all()
+
+    @property
+    def wants_whole(self) -> bool:
+        """Whether it has to be given all rows, since nothing else will do."""
+        return self.whole and not self.follows and self.opened
+
+    def pass_on(self, transaction: int) -> None:
+        """A transaction did not change the view."""
+        if self.output.advances:
+            with self._changed:
+                self._passed = transaction
+                self._wait_from_now(moved=False)
+                self._changed.notify_all()
 
     def wait_for_room(self, *, held: bool = True) -> None:
         """Wait while too many transactions are queued; not `held`: unless all of them have to wait."""
@@ -138,7 +209,11 @@ class OutputRunner:
     @property
     def is_held(self) -> bool:
         """Whether all that waits has to wait."""
-        if not self._waiting or self.limit is None:
+        if not self._waiting:
+            return False
+        if self.follows:
+            return True
+        if self.limit is None:
             return False
         return self.needs is not None or self._waiting[0][0] > self.limit
 
@@ -151,10 +226,69 @@ class OutputRunner:
                     self.needs = None
             self._changed.notify_all()
 
+    def lead(self, leads: bool) -> None:
+        """Give it what it lacks from now on, or leave that to another replica."""
+        with self._changed:
+            self.follows = not leads
+            self.opened = False  # another replica may have written it meanwhile: it is asked what it has
+            self._changed.notify_all()
+
+    def reached(self, transaction: int) -> None:
+        """Another replica has given it everything up to a transaction."""
+        with self._changed:
+            if self.follows and transaction > self.delivered:
+                self.delivered = transaction
+                while self._waiting and self._waiting[0][0] <= transaction:
+                    self._waiting.popleft()
+                self._wait_from_now(moved=True)
+                self._changed.notify_all()
+
+    def _wait_from_now(self, *, moved: bool) -> None:
+        lacks = bool(self._waiting) or (self.output.advances and self._passed > self.delivered)
+        if moved or not lacks or self._since is None:
+            self._since = time.monotonic() if lacks else None
+
+    @property
+    def stalled(self) -> str | None:
+        """Why it gets nothing, though there has been something for it for a while; None if all is well, if it
+        failed, or if it is held on purpose."""
+        with self._changed:
+            since = self._since
+            if since is None or time.monotonic() - since < STALL_SECONDS or self.error is not None:
+                return None
+            if self._is_held_on_purpose:
+                return None
+            if self.follows:
+                why = "the replica that leads gives it nothing"
+            elif self.status is Status.RETRYING:
+                why = self.last_error or "it cannot be reached"
+            else:
+                why = "the connector does not come back from writing"
+        has = "nothing yet" if self.delivered == NOTHING else f"nothing after transaction {self.delivered}"
+        return f"it has {has}: {why}"
+
+    @property
+    def _is_held_on_purpose(self) -> bool:
+        return self.is_held and not self.follows
+
+    def frontier(self, transaction: int) -> int:
+        """The transaction up to which it has everything; at most this one, which it was given or does not
+        need."""
+        with self._changed:
+            if self._waiting:
+                return min(transaction, self._waiting[0][0] - 1)
+            behind = self.output.advances and self._passed > self.delivered
+            return min(transaction, self.delivered) if behind else transaction
+
     def waiting(self) -> list[tuple[int, pa.Table]]:
         """The changes that it does not have yet."""
         with self._changed:
             return [(number, changes) for number, changes in self._waiting if number > self.delivered]
+
+    def lacks(self, transaction: int) -> bool:
+        """Whether it does not have all of a transaction yet."""
+        with self._changed:
+            return self.whole or any(self.delivered < number <= transaction for number, _ in self._waiting)
 
     @property
     def behind(self) -> int:
@@ -174,13 +308,18 @@ class OutputRunner:
         try:
             while (item := self._next()) is not None and self._deliver(*item):
                 with self._changed:
-                    self._waiting.popleft()
+                    if self._waiting and self._waiting[0][1] is item[1] and self.delivered >= item[0]:
+                        self._waiting.popleft()
+                    if self.delivered >= item[0]:
+                        self._wait_from_now(moved=True)
                     self._changed.notify_all()
         except PenstockError as error:
             self._fail(error)
         except Exception as error:
             _log.exception("connector %s failed", self.name)
             self._fail(ConnectorError(f"connector {self.name} failed: {error}"))
+        if self._dropped:
+            self.output.close()  # whoever took over may need it
 
     def _fail(self, error: PenstockError) -> None:
         with self._changed:
@@ -190,34 +329,74 @@ class OutputRunner:
             self._changed.notify_all()
         self.failed(error)
 
-    def _next(self) -> tuple[int, pa.Table] | None:
+    def _next(self) -> tuple[int, pa.Table | None] | None:
+        """What to deliver: a transaction's changes, or None for changes if there are none up to it."""
         with self._changed:
-            while (not self._waiting or self.is_held) and not self._stopped:
+            while (not self._waiting or self.is_held) and not self._stopped and not self._may_advance:
+                if self.follows:
+                    self.output.close()  # whoever writes it now may need it
+                if self._must_ask:
+                    return (NOTHING, None)
                 self._changed.wait()
-            if self._dropped or not self._waiting or self.is_held:
+            if self._dropped:
                 return None
-            return self._waiting[0]
+            if self._waiting and not self.is_held:
+                return self._waiting[0]
+            return (self._passed, None) if self._may_advance else None
 
-    def _deliver(self, transaction: int, changes: pa.Table) -> bool:
+    @property
+    def _may_advance(self) -> bool:
+        reached = self.limit is None or (self._passed <= self.limit and self.needs is None)
+        due = not self._waiting and self._passed > self.delivered
+        return due and reached and not self.joins and not self.follows and not self.whole
+
+    @property
+    def _must_ask(self) -> bool:
+        """Whether it is not known yet what it has, and it needs all rows if that is nothing."""
+        return self.whole and not self.follows and not self.opened and not self._stopped
+
+    def _deliver(self, transaction: int, changes: pa.Table | None) -> bool:
         """Give a transaction to the output; False if there is no time to try again."""
         for pause in pauses():
             try:
+                if not self.may_write():
+                    with self._changed:
+                        self._changed.wait(_LOOK_SECONDS)
+                        return not self._stopped  # it comes again, when that is settled
                 if not self.opened:
+                    self.output.close()
                     self._open()
                     if self.delivered < self.least:
                         raise self.gap()
                     if self.most is not None and self.delivered > self.most:
                         raise self.ahead()
-                if transaction > self.delivered:
+                    if self.whole:
+                        self.wants()
+                        return True
+                if transaction == self._whole_at and transaction <= self.delivered and self.output.is_stale:
+                    return self._begin_again()
+                if transaction > self.delivered and changes is None:
+                    self.output.advance(transaction)
+                    self.delivered = transaction
+                elif transaction > self.delivered and changes is not None:
                     failpoint("output.before")
-                    self.output.write(transaction, changes)
+                    if transaction == self._whole_at:
+                        self.output.write_whole(transaction, changes)
+                        if self.output.is_stale:
+                            return self._begin_again()
+                    else:
+                        self.output.write(transaction, changes)
                     failpoint("output.after")
                     self.delivered = transaction
                     self.rows += changes.num_rows
                 self.status = Status.RUNNING
                 return True
-            except UnreachableError as error:
+            except ConnectorError as error:
+                if not self.led and not isinstance(error, UnreachableError):
+                    raise
                 self._trouble(error)
+                if self.led:
+                    self.opened = False
                 with self._changed:
                     self._changed.notify_all()
                     if not self._stopped:
@@ -226,18 +405,32 @@ class OutputRunner:
                         return False
         return False
 
-    def _trouble(self, error: UnreachableError) -> None:
+    def _begin_again(self) -> bool:
+        """All rows came too late: the generation before has written something after that transaction."""
+        with self._changed:
+            self.whole = True
+            self._waiting.clear()
+        self.wants()
+        return True
+
+    def _trouble(self, error: ConnectorError) -> None:
         self.status = Status.RETRYING
         self.errors += 1
         if self.last_error != str(error):
             _log.warning("connector %s is tried again: %s", self.name, error)
         self.last_error = str(error)
 
-    def unbind(self) -> None:
+    def unbind(self, unbound: bool = True) -> None:
         """Let any number of transactions wait: nobody waits for room while the pipeline stops."""
         with self._changed:
-            self._unbound = True
+            self._unbound = unbound
             self._changed.notify_all()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the pipeline waits for it."""
+        with self._changed:
+            return self._is_full and not self._unbound and self.error is None
 
     def stop(self, *, drop: bool) -> None:
         """Let the thread end once everything is delivered, or at once. What an output that cannot be reached
@@ -247,10 +440,23 @@ class OutputRunner:
             self._dropped = drop
             self._changed.notify_all()
 
-    def stats(self) -> dict[str, Any]:
+    def _shown(self, stalled: str | None) -> Status:
+        """How it is doing. One that lacks something for long is never said to run."""
+        if self.error is not None:
+            return Status.FAILED
+        if stalled is not None:
+            return Status.STALLED
+        if self.follows:
+            return Status.FOLLOWING
+        return Status.HELD if self.is_held else self.status
+
+    def stats(self, stalled: str | None = None) -> dict[str, Any]:
+        """`stalled`: why nothing comes that it could get."""
+        reason = self.stalled or stalled
         return {
             "view": self.view,
-            "status": str(self.status),
+            "status": str(self._shown(reason)),
+            "stalled": reason,
             "transaction": self.delivered,
             "behind": self.behind,
             "rows": self.rows,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.model import Saved
+from penstock.connectors import mark_of
 from penstock.errors import StorageError
 from penstock.sql import Program, Table, View
 
@@ -18,7 +19,7 @@ def connectors_of(program: Program, before: Saved | None = None) -> dict[str, An
     """
     relations: tuple[Table | View, ...] = (*program.tables, *program.views)
     now = {
-        c.name: {"relation": relation.name.lower(), **{k: c.config.get(k) for k in ("transport", "format")}}
+        c.name: {"relation": relation.name.lower(), **mark_of(c, relation)}
         for relation in relations
         for c in relation.connectors
     }

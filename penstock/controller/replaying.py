@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from penstock.checkpoint.store import Restored
 from penstock.connectors import NOTHING
+from penstock.connectors.output.shard import ShardOutput
 from penstock.controller.changes import with_change_type
 from penstock.controller.machine import State
 from penstock.controller.outputs import OutputRunner
@@ -32,6 +33,7 @@ from penstock.failpoints import failpoint
 from penstock.journal.journal import Entry
 from penstock.journal.record import API, Kind
 from penstock.plan.rules.view import row_layout
+from penstock.replica.group import HYDRATION
 from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
@@ -92,7 +94,7 @@ class Replayer:
         self._t.engine.state.load(self._restored.checked.manifest.traces, verified=self._restored.deep)
         self._t.engine.circuit.prepare()
         unknown = set(self._t.engine.circuit.traces) - set(saved.circuit)
-        if saved.transaction >= 0 and unknown:
+        if saved.transaction >= saved.first and unknown:
             raise StorageError(
                 f"Spark plans the program otherwise than when {self._t.storage.path} was written: the saved"
                 f" state lacks {', '.join(sorted(unknown))}. Use the version of Spark and Penstock that wrote"
@@ -103,8 +105,22 @@ class Replayer:
             for item in self._restored.checked.carried
         }
         entries = self._t.storage.journal.open(saved.record)
+        led = frozenset(o.name for o in self._t.outputs if not o.output.by_every_replica)
+        computed = self._t.computed(saved)
+        if self._t.group is not None:
+            self._t.group.refuse(computed, led)
         self._open_outputs(entries)
-        made = plan(entries, saved.transaction, saved.positions, self._all_have)
+        made = plan(entries, saved.transaction, saved.positions, self._all_have, saved.first)
+        if self._t.group is not None:
+            decided = made.machine.last if made.machine.state is State.READY else made.machine.number
+            # A later first transaction is not what was decided, but all that had been before.
+            last = max(decided, saved.first) if saved.first else decided
+            self._t.group.join(last, computed, led)
+            if (before := self._t.group.before) is not None:
+                for output in self._t.outputs:
+                    output.whole = output.output.remembers and not computed.keeps(output.name, before)
+                    if isinstance(output.output, ShardOutput):
+                        output.output.check(output.schema)
         self._check_inputs(made)
         self._check_outputs(made)
         self._hand_over()
@@ -141,15 +157,23 @@ class Replayer:
         last = made.stages[-1] if made.stages and not isinstance(made.stages[-1], Replay) else None
         self._seek_inputs(made, last.transaction if last is not None else None)
         self._t.machine = replace(made.machine, delivered=self._t.machine.delivered)
+        if last is not None:
+            self._t.readable(inputs_of(last.transaction))  # or it would be read from something else
         if isinstance(last, Reopen):
             self._t.opened = last.transaction
         elif isinstance(last, Complete):
             self._t.opened = last.transaction
             self._t.evaluate()
-        elif self._t.machine.last < 0 or self._t.carried:
-            self._t.step([])
+        elif self._t.machine.last < self.saved.first and self.saved.first:
+            self._t.hydrate()
             self._t.evaluate()
-        if self._t.machine.last < 0 and self._t.error is not None:
+        elif self._t.machine.last < self.saved.first or self._t.carried:
+            if (decision := self._t.step([])) is not None:
+                for runner in self._t.inputs:
+                    if runner.name in decision.positions:
+                        runner.input.seek(decision.positions[runner.name])
+            self._t.evaluate()
+        if self._t.machine.last < self.saved.first and self._t.error is not None:
             raise self._t.error  # no pipeline is without its first transaction
 
     def _replay(self, stage: Replay) -> None:
@@ -157,9 +181,10 @@ class Replayer:
         for output in self._t.outputs:
             output.wait_for_room(held=False)  # what is held waits for a checkpoint, and none is taken now
         self._refuse_if_stopping()
+        inputs, gaps = self._t.readable(inputs_of(*stage.transactions))
         with self._t.engine.state.reading():
             try:
-                result = self._t.run(last, inputs_of(*stage.transactions), stage.at)
+                result = self._t.run(last, inputs, stage.at)
             except EvaluationError as error:
                 self._refuse_if_stopping()
                 raise ReplayError(
@@ -169,7 +194,8 @@ class Replayer:
             for transaction in stage.transactions:
                 assert transaction.end is not None
                 now = digests_of(result.digests, transaction.number)
-                verify(transaction.number, transaction.end.digests, now)
+                known = {gap.connector for gap in gaps if gap.transaction == transaction.number}
+                verify(transaction.number, transaction.end.digests, now, gaps=known)
             self._t.record(result, None)
             self.progress.transactions_done += len(stage.transactions)
             self.progress.rows_done += sum(transaction.rows for transaction in stage.transactions)
@@ -194,7 +220,7 @@ class Replayer:
         for output in self._t.outputs:
             output.least = self.saved.delivered.get(output.name, NOTHING)
             output.open(known.get(output.name, NOTHING))
-            if self.saved.transaction >= 0:
+            if self.saved.transaction >= self.saved.first and not output.follows:
                 self._admit(output, began.get(output.name))
 
     def _admit(self, output: OutputRunner, began: int | None) -> None:
@@ -245,7 +271,7 @@ class Replayer:
         output.joins = False
 
     def _check_inputs(self, made: Plan) -> None:
-        known = {API, *(runner.name for runner in self._t.inputs)}
+        known = {API, HYDRATION, *(runner.name for runner in self._t.inputs)}
         needed = [
             t for s in made.stages for t in (s.transactions if isinstance(s, Replay) else [s.transaction])
         ]
@@ -259,6 +285,8 @@ class Replayer:
                     )
 
     def _check_outputs(self, made: Plan) -> None:
+        if self._t.group is not None:
+            return  # other replicas may be ahead
         end = made.machine.last if made.machine.state is State.READY else made.machine.number
         for output in self._t.outputs:
             output.most = end

@@ -20,13 +20,14 @@ def skip_transaction(path: Path, number: int) -> None:
         if restored is None:
             raise StateError(f"{path} holds no pipeline")
         saved = restored.checked.saved
-        machine = plan(storage.journal.open(saved.record), saved.transaction, {}, lambda _: True).machine
+        entries = storage.journal.open(saved.record)
+        machine = plan(entries, saved.transaction, {}, lambda _: True, saved.first).machine
         if machine.state is State.READY or machine.number != number:
             under_way = "none" if machine.state is State.READY else f"transaction {machine.number}"
             raise StateError(
                 f"transaction {number} cannot be skipped: the one that waits in {path} is {under_way}"
             )
-        refuse_skip(number)
+        refuse_skip(number, saved.first)
         storage.journal.append(Record(Kind.SKIP, number, datetime.now(UTC), note={"reason": "asked for"}))
     finally:
         storage.close()

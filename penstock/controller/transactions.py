@@ -6,35 +6,45 @@ journal; outputs get its changes.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from penstock.checkpoint.model import Saved
-from penstock.connectors import inline_split
+from penstock.connectors import Input, inline_split
 from penstock.controller.changes import Change, Changes, with_change_type
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, Machine
-from penstock.controller.outputs import OutputRunner
+from penstock.controller.outputs import STALL_SECONDS, OutputRunner
 from penstock.controller.recovery import Recorded, digests_of, inputs_of, positions_of
 from penstock.controller.retry import pauses
 from penstock.controller.statistics import Statistics
 from penstock.controller.storage import Storage
-from penstock.controller.work import Arrival
-from penstock.engine.engine import Engine, Fed, Result
-from penstock.engine.relations import CLOCK, clock_row
-from penstock.errors import EvaluationError, PenstockError, StateError, UnreachableError
+from penstock.controller.work import drop
+from penstock.engine.engine import Engine, Fed, Owner, Result
+from penstock.engine.relations import CLOCK, clock_row, is_stored
+from penstock.errors import EvaluationError, PenstockError, ShardError, StateError, UnreachableError
+from penstock.journal.arrival import Arrival, gathered
 from penstock.journal.journal import Entry
 from penstock.journal.record import Kind, Portion, Record
+from penstock.replica.computed import Computed
+from penstock.replica.decision import Decision
+from penstock.replica.group import HYDRATION, Group
 from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
+
+T = TypeVar("T")
 
 JOURNAL_BYTES = 256 << 20
 """The journal of a pipeline grows to about this size between checkpoints."""
@@ -51,21 +61,26 @@ class Transactions:
         inputs: Sequence[InputRunner],
         outputs: Sequence[OutputRunner],
         stopping: threading.Event,
+        group: Group | None = None,
     ) -> None:
         self.engine = engine
         self.storage = storage
         self.inputs = inputs
         self.outputs = outputs
         self.stopping = stopping
+        self.first = saved.first
+        self.group = group
+        """The other replicas, if there may be any: what a transaction is made of is agreed on with them."""
         self.statistics = Statistics(saved.rows, saved.statistics)
-        self.machine = Machine(saved.transaction, replaying=True)
+        self.machine = Machine(saved.transaction, replaying=True, first=saved.first)
         self.positions: dict[str, Any] = dict(saved.positions)
         """Where the connectors stood after the last transaction that ended."""
         self.paused: dict[str, bool] = dict(saved.paused)
         """Input connectors that somebody paused or resumed."""
         self.opened: Recorded | None = None
-        self.error: PenstockError | None = None
-        """Why the transaction under way does not get on."""
+        self._error: PenstockError | None = None
+        self._error_since = 0.0
+        self._announces = False
         self.broken: PenstockError | None = None
         """Why nothing more can be done: what is on disk and what is in memory may differ."""
         self.readers: dict[str, WeakSet[Changes]] = {}
@@ -74,6 +89,25 @@ class Transactions:
         """Transactions that ended without effect in this run."""
         self.carried: dict[str, Rows] = {}
         """What outputs of a view get with the next transaction beside its change; see Carried."""
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the transaction under way does not get on."""
+        return self._error
+
+    @error.setter
+    def error(self, error: PenstockError | None) -> None:
+        if self._error is None:
+            self._error_since = time.monotonic()
+        self._error = error
+
+    @property
+    def stalled(self) -> str | None:
+        """What a transaction has waited for, for so long that the outputs are stale."""
+        error = self._error
+        if error is None or time.monotonic() - self._error_since < STALL_SECONDS:
+            return None
+        return str(error)
 
     def all_readers(self) -> list[Changes]:
         """The readers of every view."""
@@ -86,29 +120,99 @@ class Transactions:
         self.opened = Recorded(self.machine.number)
         self.machine = after
 
-    def step(self, arrivals: Sequence[Arrival]) -> None:
-        """Make input durable as a part of the transaction: rows of neighbouring calls become one portion."""
+    def step(self, arrivals: Sequence[Arrival]) -> Decision | None:
+        """Make input durable as a part of the transaction: rows of neighbouring calls become one portion.
+
+        A replica takes in what its group decided on, which may be something else: it is returned.
+        """
+        named = [replace(arrival, table=self.engine.table(arrival.table).name) for arrival in arrivals]
+        decision = self._decided(named)
+        self._announces = decision is not None and decision.announces
+        if decision is not None and not decision.mine:
+            self._hold(decision.arrivals)
+        if decision is None:
+            self._take_in(gathered(named), None)
+        else:
+            self._take_in(decision.arrivals, decision.at)
+        return decision
+
+    def _hold(self, arrivals: Sequence[Arrival]) -> None:
+        """Have sources keep for this replica what another one decided on, before it is in the journal."""
+        for runner in self.inputs:
+            given = [arrival.data for arrival in arrivals if arrival.connector == runner.name]
+            splits = [split for data in given if not isinstance(data, pa.Table) for split in data]
+            self._patiently(partial(runner.input.hold, splits))
+
+    def computed(self, saved: Saved) -> Computed:
+        """What this program computes, for other generations of replicas."""
+        inputs = {runner.name: runner.table for runner in self.inputs}
+        outputs = {output.name: output.view for output in self.outputs if output.output.remembers}
+        connectors = sorted([*inputs.items(), *outputs.items()])
+        return Computed(
+            hashlib.sha256(f"{saved.meaning} {connectors}".encode()).hexdigest()[:16],
+            {name: identity.fingerprint for name, identity in saved.relations.items()},
+            inputs,
+            outputs,
+            sorted(relation.name for relation in self.engine.relations.values() if is_stored(relation)),
+        )
+
+    def hydrate(self) -> None:
+        """Begin a replica that is new to its group: its first transaction is all that the tables had."""
+        assert self.group is not None, "replicas have a group"
+        tables = {r.name: r.errors_of for r in self.engine.relations.values() if is_stored(r)}
+        self._take_in(*self.group.hydration(tables, self.machine.number))
+
+    def _take_in(self, arrivals: Sequence[Arrival], at: datetime | None) -> None:
         after = self.machine.after(Event.STEP)
-        grouped: dict[tuple[str, str], list[Arrival]] = {}
-        for arrival in arrivals:
-            table = self.engine.table(arrival.table).name
-            grouped.setdefault((arrival.connector, table), []).append(arrival)
         portions: list[Portion] = []
         data = b""
-        for (connector, table), items in grouped.items():
-            tables = [item.data for item in items if isinstance(item.data, pa.Table)]
-            splits = [split for item in items if not isinstance(item.data, pa.Table) for split in item.data]
-            if tables:
-                rows, more = self.storage.journal.stage(pa.concat_tables(tables), len(portions), len(data))
-                portions.append(Portion(connector, table, rows=rows))
+        for given in arrivals:
+            if isinstance(given.data, pa.Table):
+                rows, more = self.storage.journal.stage(given.data, len(portions), len(data))
+                portions.append(Portion(given.connector, given.table, rows=rows))
                 data += more
-            if splits:
-                portions.append(Portion(connector, table, tuple(splits), position=items[-1].position))
-        entry = self.append(Kind.STEP, portions, data)
+            else:
+                portions.append(
+                    Portion(given.connector, given.table, tuple(given.data), position=given.position)
+                )
+        entry = self.append(Kind.STEP, portions, data, at)
         self.machine = after
         if self.opened is None:
             self.opened = Recorded(self.machine.number)
         self.opened.steps.append(entry)
+
+    def _decided(self, arrivals: Sequence[Arrival]) -> Decision | None:
+        """What the group has the transaction be made of, as soon as it can be asked; None: there is none."""
+        if self.group is None:
+            return None
+        number, now, group = self.machine.number, datetime.now(UTC), self.group
+        return self._agreed(lambda: group.decide(number, arrivals, now))
+
+    def propose(self, arrivals: Sequence[Arrival]) -> int | None:
+        """Have the group decide on rows for a later transaction than those that it has decided on; returns
+        its number. None if that cannot be now."""
+        if self.group is None:
+            return None
+        now, group = datetime.now(UTC), self.group
+        named = [replace(arrival, table=self.engine.table(arrival.table).name) for arrival in arrivals]
+        return self._agreed(lambda: group.propose(named, now))
+
+    def _agreed(self, ask: Callable[[], T]) -> T:
+        """Ask the group, again and again until it answers."""
+        for pause in pauses():
+            try:
+                found = ask()
+                self.error = None
+                return found
+            except ShardError as error:
+                if not error.passing:
+                    raise
+                number = self.machine.number
+                self.error = UnreachableError(f"transaction {number} waits for its group: {error}")
+                _log.warning("%s", self.error)
+                if self.stopping.wait(pause):
+                    raise
+        raise AssertionError("pauses have no end")
 
     def evaluate(self) -> None:
         """Evaluate the transaction under way, commit it and deliver it; or let it fail, and say why."""
@@ -118,7 +222,7 @@ class Transactions:
         number = transaction.number
         self.machine = self.machine.after(Event.EVALUATE)
         self.error = None
-        now = datetime.now(UTC)
+        now = datetime.now(UTC) if self.group is None else transaction.steps[0].record.at
         # Reading holds the batches of the change back from being merged away until they are delivered.
         with self.engine.state.reading():
             try:
@@ -134,13 +238,20 @@ class Transactions:
                 note["delivered"] = delivered
             self.append(Kind.COMMIT, at=now, digests=digests_of(result.digests, number), note=note)
             self.machine = self.machine.after(Event.COMMIT)
-            self.positions.update(positions_of(transaction.steps))
+            self._move(positions_of(transaction.steps))
             self.opened = None
             self.record(result, time.monotonic() - begin)
             self.deliver(result)
             self.machine = self.machine.after(Event.DELIVER)
         if self.storage.temporary and self.storage.journal.bytes > JOURNAL_BYTES:
             self.storage.journal.trim(self.storage.journal.rotate())
+
+    def _move(self, positions: dict[str, Any]) -> None:
+        """Connectors stand there for good."""
+        self.positions.update(positions)
+        for runner in self.inputs:
+            if runner.name in positions:
+                runner.acknowledge(positions[runner.name])
 
     def end(self, event: Event, kind: Kind, note: dict[str, Any]) -> None:
         """End the transaction without effect."""
@@ -149,11 +260,11 @@ class Transactions:
         steps = self.opened.steps if self.opened is not None else []
         gone = positions_of(steps)
         if event is Event.SKIP:
-            self.positions.update(gone)
+            self._move(gone)
         else:
             for runner in self.inputs:
                 if runner.name in gone:
-                    runner.rewind(self.positions[runner.name])
+                    drop(runner.rewind(self.positions[runner.name]))
         self.opened = None
         self.error = None
         self.dropped.add(self.machine.number)
@@ -171,6 +282,47 @@ class Transactions:
         self.paused[name] = paused
         runner.pause(paused)
 
+    def readable(self, inputs: Mapping[str, Sequence[Fed]]) -> tuple[dict[str, list[Fed]], set[Owner]]:
+        """What can still be read of recorded input, and of whose a part cannot be. Raises if that is not
+        allowed; waits for sources that cannot be reached."""
+        return self._patiently(lambda: self._readable(inputs))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask sources about what was recorded or decided, as soon as they can be reached."""
+        for pause in pauses():
+            try:
+                return ask()
+            except UnreachableError as error:
+                self.error = error
+                _log.warning("what was recorded cannot be read yet: %s", error)
+                if self.stopping.wait(pause):
+                    raise
+            finally:
+                self.error = None
+        raise AssertionError("pauses have no end")
+
+    def _readable(self, inputs: Mapping[str, Sequence[Fed]]) -> tuple[dict[str, list[Fed]], set[Owner]]:
+        gapped: dict[str, Input] = {}
+        for runner in self.inputs:  # all of a connector's input at once, which is nearly always all there is
+            feds = [fed for feds in inputs.values() for fed in feds if fed.owner is not None]
+            own = [fed.split for fed in feds if fed.owner and fed.owner.connector == runner.name]
+            if list(runner.input.readable(own)) != own:
+                gapped[runner.name] = runner.input
+        found: dict[str, list[Fed]] = {}
+        gaps: set[Owner] = set()
+        for table, given in inputs.items():
+            found[table] = []
+            for owner, feds_of in groupby(given, lambda fed: fed.owner):
+                own = [fed.split for fed in feds_of]
+                if owner is None or owner.connector not in gapped:
+                    found[table] += [Fed(split, owner) for split in own]
+                    continue
+                left = list(gapped[owner.connector].readable(own))
+                if left != own:
+                    gaps.add(owner)
+                found[table] += [Fed(split, owner) for split in left]
+        return found, gaps
+
     def run(self, number: int, inputs: dict[str, list[Fed]], now: datetime) -> Result:
         """Evaluate as soon as every source that is read can be reached."""
         for pause in pauses():
@@ -186,9 +338,13 @@ class Transactions:
         raise AssertionError("pauses have no end")
 
     def _evaluated(self, number: int, inputs: dict[str, list[Fed]], now: datetime) -> Result:
+        reading = {runner.name: runner.input.reading for runner in self.inputs}
+        if self.group is not None:
+            reading[HYDRATION] = self.group.reading
+        inputs = {table: [fed.with_reading(reading) for fed in feds] for table, feds in inputs.items()}
         if self.engine.uses_clock:
             inputs[CLOCK] = [Fed(inline_split(clock_row(now)))]
-        return self.engine.run(number, inputs, now=now, initial=number == 0)
+        return self.engine.run(number, inputs, now=now, initial=number == self.first)
 
     def record(self, result: Result, seconds: float | None) -> None:
         """Count what a transaction did."""
@@ -218,6 +374,15 @@ class Transactions:
                 output.put(number, more if output.carries else data)
             for reader in readers:
                 reader.deliver(Change(number, data))
+        for output in self.outputs:
+            # With the first transaction of a generation all its replicas give all rows to what needs them.
+            if output.whole and (self._announces or output.wants_whole):
+                if output.delivered < number:
+                    output.put_whole(number, with_change_type(self.engine.rows(output.view)))
+                elif self._announces:
+                    output.whole = False  # another replica gave them
+            elif output.view not in result.changed and output.delivered < number and not output.joins:
+                output.pass_on(number)
         for reader in self.all_readers():
             reader.advance(number)
         self.carried = {}

@@ -10,28 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import pyarrow as pa
-
-from penstock.connectors import Split
 from penstock.errors import StateError
+from penstock.journal.arrival import Arrival
 from penstock.journal.record import API
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """What a connector gave for a table, and where it stood after that."""
-
-    table: str
-    data: pa.Table | Sequence[Split]
-    connector: str = API
-    position: Any = None
-
-    @property
-    def rows(self) -> int:
-        if isinstance(self.data, pa.Table):
-            rows: int = self.data.num_rows
-            return rows
-        return sum(split.rows or 0 for split in self.data)
 
 
 @dataclass(eq=False)
@@ -63,6 +44,14 @@ class Ask(StrEnum):
     RETRY = "retry"
     SKIP = "skip"
     CONNECTOR = "connector"
+    TAKE_OVER = "take over"
+
+
+def drop(works: Sequence[Work]) -> None:
+    """Say of what a connector gave that it is in no transaction."""
+    for work in works:
+        work.error = StateError(f"what the connector {work.connector} gave was dropped; it gives it again")
+        work.done.set()
 
 
 @dataclass(eq=False)
@@ -106,6 +95,7 @@ class WorkQueue:
         self._changed = threading.Condition()
         self._closed = False
         self._taken = False
+        self._nudged = self._dropped = False
         self._senders = 0
         self._began = 0.0
         self._expected = 0
@@ -152,12 +142,15 @@ class WorkQueue:
             return True
 
     def take(self) -> list[Work] | Request | None:
-        """The next request, or the work of the next step; None once the queue is closed and empty."""
+        """The next request, or the work of the next step (after a `nudge` perhaps none); None once the queue
+        is closed and empty."""
         with self._changed:
             while not self._ripe():
                 self._changed.wait(self._patience() if self._queue else None)
+            nudged, self._nudged = self._nudged, False
             if not self._queue:
-                return None
+                self._taken = nudged and not self._closed
+                return [] if self._taken else None
             self._taken = True
             head = self._queue.popleft()
             if isinstance(head, Request):
@@ -179,6 +172,25 @@ class WorkQueue:
             self._senders = sum(work.connector == API for work in taken)
             self._changed.notify_all()
             return taken
+
+    def nudge(self) -> None:
+        """Have the next `take` return, if with nothing: there may be something to do without input."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify_all()
+
+    def give_back(self, works: Sequence[Work]) -> None:
+        """Put work that was taken back to where it was, to be taken next."""
+        with self._changed:
+            if self._dropped:
+                for work in works:
+                    work.error = StateError("the pipeline was stopped before this was done")
+                    work.done.set()
+                return
+            for work in reversed(works):
+                self._queue.appendleft(work)
+                self._rows[work.connector] += work.rows
+            self._changed.notify_all()
 
     def take_request(self) -> Request | None:
         """The next request, while all input waits; None once the queue is closed and has no request."""
@@ -217,21 +229,24 @@ class WorkQueue:
             return not self._queue and not self._taken
 
     @property
+    def dropped(self) -> bool:
+        """Whether it was closed, and what was queued forgotten."""
+        return self._dropped
+
+    @property
     def rows(self) -> int:
         """How many rows wait."""
         with self._changed:
             return self._rows.total()
 
-    def discard(self, connector: str) -> None:
-        """Forget what a connector gave: it will give it again."""
+    def discard(self, connector: str) -> list[Work]:
+        """Forget what a connector gave, and return that: the connector will give it again."""
         with self._changed:
             gone = [item for item in self._queue if isinstance(item, Work) and item.connector == connector]
             self._queue = deque(item for item in self._queue if item not in gone)
-            for work in gone:
-                work.error = StateError(f"what the connector {connector} gave was dropped; it gives it again")
-                work.done.set()
             self._rows[connector] = 0
             self._changed.notify_all()
+        return gone
 
     def wake(self) -> None:
         """Let those who wait look again."""
@@ -243,7 +258,7 @@ class WorkQueue:
 
     def _ripe(self) -> bool:
         """Whether there is something to take: a request, enough rows, or rows that waited long enough."""
-        if self._closed:
+        if self._closed or self._nudged:
             return True
         if not self._queue:
             return False
@@ -264,6 +279,7 @@ class WorkQueue:
         """Take nothing more; with `drop` forget what is queued."""
         with self._changed:
             self._closed = True
+            self._dropped = self._dropped or drop
             if drop:
                 for item in self._queue:
                     item.error = StateError("the pipeline was stopped before this was done")

@@ -2,20 +2,22 @@
 
 A relation that one view reads is computed inside that view's frame. One that several read, or
 that is read as a whole, is a wave of its own: its change is written, and the readers take it from
-there in the next wave. A wave is one Spark job.
+there in the next wave. A wave is one Spark job, or two if some of its frames have to be planned anew in each
+transaction.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ByteType, LongType, StructField, StructType
+from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
+from penstock.connectors import ERROR_COLUMN
 from penstock.engine.leaves import InputStage
 from penstock.engine.relations import Relation, TableRelation, ViewRelation, scans
 from penstock.plan.catalyst import Catalyst, Ref
@@ -147,6 +149,8 @@ class _Builder:
         for name, relation in self._relations.items():
             if name not in self._active or self._inlined(name):
                 continue
+            if isinstance(relation, TableRelation) and relation.errors_of is not None:
+                continue  # its table writes it
             self._wave = 0
             frame = self._change(relation, emit=False)
             if frame is None:
@@ -155,17 +159,26 @@ class _Builder:
             self._wave_of[name] = self._wave
             whole = isinstance(relation, ViewRelation) and relation.node is None
             tails.setdefault(self._wave, []).append((frame, whole))
-        waves = []
-        for number in sorted(tails):
-            frames = [frame for frame, _ in tails[number]]
-            joined = frames[0]
-            for frame in frames[1:]:
-                joined = joined.union(frame)
-            whole = any(whole for _, whole in tails[number])
-            catalyst = self._circuit.catalyst
-            reusable = not whole and not catalyst.has_exchange(joined)
-            waves.append(Wave(joined, catalyst.job(joined) if reusable else None))
-        return waves
+        return [wave for number in sorted(tails) for wave in self._jobs(tails[number])]
+
+    def _jobs(self, tails: Sequence[tuple[DataFrame, bool]]) -> Iterator[Wave]:
+        """One job, or two: what must be planned anew each time does not make the rest wait for a planner."""
+        catalyst = self._circuit.catalyst
+        if self._form.bits or self._form.initial:  # shuffled, or run once
+            yield Wave(_joined([frame for frame, _ in tails]), None)
+            return
+        kept = [frame for frame, whole in tails if not whole]
+        anew = [frame for frame, whole in tails if whole]
+        joined = _joined(kept) if kept else None
+        if joined is not None and catalyst.has_exchange(joined):
+            shuffled = [catalyst.has_exchange(frame) for frame in kept]
+            anew += [frame for frame, does in zip(kept, shuffled, strict=True) if does]
+            kept = [frame for frame, does in zip(kept, shuffled, strict=True) if not does]
+            joined = _joined(kept) if kept else None
+        if joined is not None:
+            yield Wave(joined, catalyst.job(joined))
+        if anew:
+            yield Wave(_joined(anew), None)
 
     # -- what rules ask --------------------------------------------------------------------------
 
@@ -248,18 +261,31 @@ class _Builder:
                 c,
                 append_only=relation.append_only,
                 emit=emit,
+                errors=self._errors(relation),
             )
         if relation.node is None:
             return self._whole(relation)
         frame = c.delta(relation.node)
         return None if frame is None else view_change(frame, relation.schema, relation.trace, c, emit=emit)
 
+    def _errors(self, table: TableRelation) -> str | None:
+        """The trace of what could not be read of a table's input."""
+        if table.errors is None:
+            return None
+        found = self._relations[table.errors.lower()]
+        self._circuit.traces.setdefault(found.trace, TraceInfo(row_layout(found.schema), found.name))
+        return found.trace
+
     def _input(self, table: TableRelation) -> DataFrame:
         tasks = self._compiler.partitions
         named = positional(table.schema, weight=False).fields
-        schema = StructType([*named, StructField("_op", ByteType()), StructField("_seq", LongType())])
-        stage = InputStage(table.name.lower(), table.arrow, table.defaults, tasks)
-        return self._compiler.leaf(stage, schema, tasks)
+        added = [StructField("_op", ByteType()), StructField("_seq", LongType())]
+        if table.errors is not None:
+            added.insert(1, StructField(ERROR_COLUMN, StringType()))
+        stage = InputStage(
+            table.name.lower(), table.arrow, table.defaults, tasks, keeps_errors=table.errors is not None
+        )
+        return self._compiler.leaf(stage, StructType([*named, *added]), tasks)
 
     def _whole(self, view: ViewRelation) -> DataFrame:
         """Compute a view from all rows of what it reads, and take the difference."""
@@ -279,6 +305,13 @@ class _Builder:
         )
         result = wholes.spark.sql(view.query)
         return view_difference(result, view.schema, view.trace, c)
+
+
+def _joined(frames: Sequence[DataFrame]) -> DataFrame:
+    joined = frames[0]
+    for frame in frames[1:]:
+        joined = joined.union(frame)
+    return joined
 
 
 def bind_rows(catalyst: Catalyst, relation: Relation, tasks: int, moment: Moment) -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.connectors import BadRecord, Split, inline_split
+from penstock.connectors import READING, BadRecord, Split, inline_split
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import damage_in, evaluation_error, lost_worker
@@ -66,6 +66,13 @@ class Fed:
 
     split: Split
     owner: Owner | None = None
+
+    def with_reading(self, reading: Mapping[str, Mapping[str, Any]]) -> Fed:
+        """The same with what its connector's reader needs beside the split."""
+        more = reading.get(self.owner.connector) if self.owner is not None else None
+        if not more:
+            return self
+        return replace(self, split=replace(self.split, payload={**self.split.payload, READING: more}))
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,9 @@ class Engine:
 
     def table(self, name: str) -> TableRelation:
         found = self.relations.get(name.lower())
-        if not isinstance(found, TableRelation) or found.name == CLOCK:
-            known = ", ".join(
-                r.name for r in self.relations.values() if isinstance(r, TableRelation) and r.name != CLOCK
-            )
+        if not isinstance(found, TableRelation) or found.name == CLOCK or found.errors_of is not None:
+            tables = [r for r in self.relations.values() if isinstance(r, TableRelation)]
+            known = ", ".join(t.name for t in tables if t.name != CLOCK and t.errors_of is None)
             raise StateError(f"there is no table {name}; the tables are: {known}")
         return found
 

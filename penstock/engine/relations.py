@@ -6,18 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
+from penstock.connectors import ERROR_COLUMN, keeps_errors
 from penstock.errors import PlanError, ProgramError
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.nodes import Node, Scan
+from penstock.plan.rules.table import ERROR_FIELDS
 from penstock.sql import Column, Program, Table, View, ViewKind
 from penstock.sql.clock import replace_now
 
@@ -37,6 +39,10 @@ class TableRelation:
     key: tuple[int, ...]
     append_only: bool
     defaults: Mapping[str, Any]
+    errors: str | None = None
+    """The name of the relation that has what could not be read, by key."""
+    errors_of: str | None = None
+    """The name of the table, if this is that relation: it has no input of its own."""
 
     @property
     def trace(self) -> str:
@@ -81,11 +87,18 @@ def _safe(name: str) -> str:
     return "".join(ch if ch.isalnum() and ch.isascii() else f"_{ord(ch):x}_" for ch in name.lower())
 
 
+def is_stored(relation: Relation) -> TypeGuard[TableRelation]:
+    """Whether its rows are input, and not computed: a table, or what could not be read of one."""
+    return isinstance(relation, TableRelation) and relation.name != CLOCK
+
+
 def analyse(program: Program, catalyst: Catalyst) -> dict[str, Relation]:
     """All relations by lower-case name, in dependency order; raises ProgramError."""
     relations: dict[str, Relation] = {}
     for table in program.tables:
-        relations[table.name.lower()] = _table(table, catalyst)
+        relations[table.name.lower()] = found = _table(table, catalyst)
+        if found.errors is not None:
+            relations[found.errors.lower()] = _errors(table, found, program)
     clocked = [view for view in program.views if replace_now(view.query)[1]]
     if clocked:
         relations[CLOCK] = _clock(catalyst)
@@ -97,8 +110,9 @@ def analyse(program: Program, catalyst: Catalyst) -> dict[str, Relation]:
 def _table(table: Table, catalyst: Catalyst) -> TableRelation:
     names = [c.name.lower() for c in table.columns]
     key = tuple(names.index(name.lower()) for name in table.primary_key)
+    errors = f"{table.name}_errors" if any(keeps_errors(c) for c in table.connectors) else None
     for column in table.columns:
-        if column.name.lower() in RESERVED:
+        if column.name.lower() in (*RESERVED, *([ERROR_COLUMN] if errors is not None else [])):
             raise ProgramError(
                 f"the column name {column.name} is taken; give it another",
                 line=table.line,
@@ -110,7 +124,25 @@ def _table(table: Table, catalyst: Catalyst) -> TableRelation:
     for column in table.columns:
         if column.default is not None:
             defaults[column.name] = _default(table, column, catalyst)
-    return TableRelation(table.name, tuple(table.schema.fields), key, table.append_only, defaults)
+    return TableRelation(table.name, tuple(table.schema.fields), key, table.append_only, defaults, errors)
+
+
+def _errors(table: Table, relation: TableRelation, program: Program) -> TableRelation:
+    """What could not be read of a table's input, by the key of the row that it would have been."""
+    assert relation.errors is not None
+    relations: tuple[Table | View, ...] = (*program.tables, *program.views)
+    if any(other.name.lower() == relation.errors.lower() for other in relations):
+        raise ProgramError(
+            f"the name {relation.errors} is taken: values of {table.name} that cannot be read are kept there;"
+            " give the other one another name",
+            line=table.line,
+            column=table.column,
+            statement=f"CREATE TABLE {table.name}",
+        )
+    schema = [relation.schema[position] for position in relation.key]
+    schema += [StructField(name, StringType()) for name in ERROR_FIELDS]
+    key = tuple(range(len(relation.key)))
+    return TableRelation(relation.errors, tuple(schema), key, False, {}, errors_of=table.name)
 
 
 def _default(table: Table, column: Column, catalyst: Catalyst) -> Any:

@@ -22,6 +22,9 @@ _STATIC: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # The only executor is this process. Were it stopped for two minutes, Spark would take it for dead, never
+    # let it register again, and end everything soon after.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
     # What goes wrong in a task is raised here, with its reason: a stack trace on the console adds nothing.
     "spark.log.level": "FATAL",
     # Nobody looks at the history of jobs that run several times a second.

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from penstock.errors import ProgramError
 from penstock.sql.cursor import Cursor
+from penstock.sql.index import Index, read_index
 from penstock.sql.nearest import suggestion
 from penstock.sql.order import CyclicError, dependency_order
-from penstock.sql.program import Program, Table, View
+from penstock.sql.program import Program, Table, View, ViewKind
 from penstock.sql.relations import Relation, relations_read
 from penstock.sql.source import Source, Token
 from penstock.sql.statement import SUPPORTED, read_create, read_relation_name
@@ -40,8 +41,15 @@ def parse_program(text: str) -> Program:
     if not statements:
         raise ProgramError(f"the program is empty; expected {SUPPORTED}", line=1, column=1)
     declared: dict[str, _Declared] = {}
+    indexes: list[Index] = []
     for number, tokens in enumerate(statements, 1):
-        _declare(declared, Cursor(source, tokens, f"statement {number}"), tokens[0])
+        cursor = Cursor(source, tokens, f"statement {number}")
+        if (index := read_index(cursor)) is not None:
+            indexes.append(index)
+        else:
+            _declare(declared, cursor, tokens[0])
+    for index in indexes:
+        _attach(index, declared)
     relations = [_resolve(item, declared) for item in declared.values()]
     _check_connectors(relations, declared)
     views = {view.name: view for view in relations if isinstance(view, View)}
@@ -83,6 +91,24 @@ def _declare(declared: dict[str, _Declared], cursor: Cursor, first: Token) -> No
     else:
         relation = read_view(cursor, name, kind, first.start)
     declared[name.text.lower()] = _Declared(relation, cursor.statement)
+
+
+def _attach(index: Index, declared: dict[str, _Declared]) -> None:
+    """Add an index to its view."""
+    error = index.cursor.error
+    item = declared.get(index.view.text.lower())
+    if item is None:
+        known = [found.relation.name for found in declared.values() if isinstance(found.relation, View)]
+        hint = suggestion(index.view.text, known, "views")
+        raise error(f"unknown view '{index.view.text}'; {hint}", index.view)
+    view = item.relation
+    if not isinstance(view, View) or view.kind is ViewKind.LOCAL:
+        raise error(f"{view.name} has no outputs that an index could be for; expected a view", index.view)
+    name = index.name.text.lower()
+    if any(name in found.relation.indexes for found in declared.values() if isinstance(found.relation, View)):
+        raise error(f"duplicate name '{index.name.text}': there is such an index already", index.name)
+    view = replace(view, indexes={**view.indexes, name: index.columns})
+    declared[view.name.lower()] = replace(item, relation=view)
 
 
 def _resolve(item: _Declared, declared: Mapping[str, _Declared]) -> Table | View:

@@ -12,12 +12,14 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table; `default` is the SQL text of its DEFAULT expression."""
+    """One column of a table; `default` is the SQL text of its DEFAULT expression, and `metadata` what a
+    connector has to say about a row, such as `kafka_offset`, if DEFAULT asks for that."""
 
     name: str
     type: DataType
     nullable: bool = True
     default: str | None = None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class View:
     column: int
     query_line: int
     query_column: int
+    indexes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """Lower-case name -> columns, of the indexes that CREATE INDEX declares: keys for outputs."""
 
     def locate(self, line: int, column: int) -> tuple[int, int]:
         """Where in the program a place of the query is; all four count from 1."""
@@ -107,6 +111,7 @@ class Program:
                 column=0,
                 query_line=0,
                 query_column=0,
+                indexes={},
             )
             for v in self.views
         )

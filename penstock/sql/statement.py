@@ -9,7 +9,7 @@ from penstock.sql.source import Kind, Token
 
 RESERVED_PREFIX = "__penstock"
 
-SUPPORTED = "CREATE TABLE, CREATE VIEW, CREATE MATERIALIZED VIEW or CREATE LOCAL VIEW"
+SUPPORTED = "CREATE TABLE, CREATE VIEW, CREATE MATERIALIZED VIEW, CREATE LOCAL VIEW or CREATE INDEX"
 
 # What a reader of Spark's or of other manuals may try, and what to write here.
 _INSTEAD = {

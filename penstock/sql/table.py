@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,13 @@ _REFUSED_CLAUSES = {
     "LOCATION": "name a file with USING csv OPTIONS (path '...') or with a connector",
     "STORED": "name a file with USING csv OPTIONS (path '...') or with a connector",
 }
+
+
+_METADATA = re.compile(
+    r"\s*(?P<cast>CAST\s*\(\s*)?CONNECTOR_METADATA\s*\(\s*\)\s*\[\s*'(?P<name>\w+)'\s*\]"
+    r"(?(cast)\s+AS\s+.+\))\s*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass
@@ -121,7 +129,7 @@ def _read_column(cursor: Cursor, body: _Body) -> None:
     cursor.accept(":")
     body.types_at.append(cursor.peek())
     data_type = read_type(cursor)
-    nullable, default = True, None
+    nullable, default, metadata = True, None, None
     while True:
         at = cursor.peek()
         if cursor.accept("NOT", "NULL"):
@@ -132,6 +140,7 @@ def _read_column(cursor: Cursor, body: _Body) -> None:
             if default is not None:
                 raise cursor.error(f"two DEFAULTs for column '{name.text}'", at)
             default = _read_expression(cursor)
+            metadata = _metadata(cursor, default, at)
         elif cursor.accept("COMMENT"):
             cursor.string("the text of COMMENT")
         elif cursor.accept("PRIMARY", "KEY"):
@@ -144,7 +153,22 @@ def _read_column(cursor: Cursor, body: _Body) -> None:
             break
         else:
             raise cursor.expected("NOT NULL, DEFAULT, PRIMARY KEY, COMMENT, ',' or ')'")
-    body.columns.append(Column(name.text, data_type, nullable, default))
+    default = default if metadata is None else None
+    body.columns.append(Column(name.text, data_type, nullable, default, metadata))
+
+
+def _metadata(cursor: Cursor, default: str, at: Token) -> str | None:
+    """What a DEFAULT asks of the connector that a row came from."""
+    if "CONNECTOR_METADATA" not in default.upper():
+        return None
+    found = _METADATA.fullmatch(default)
+    if found is None:
+        raise cursor.error(
+            "expected CONNECTOR_METADATA()['name'] or CAST(CONNECTOR_METADATA()['name'] AS type) as DEFAULT;"
+            " compute anything else in a view",
+            at,
+        )
+    return found["name"].lower()
 
 
 def _read_table_constraint(cursor: Cursor, body: _Body) -> bool:

@@ -18,9 +18,9 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import DamagedError, NotOwnerError, SyncError
 from penstock.failpoints import failpoint
 from penstock.storage.files import explained
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop
-from penstock.sync.location import Location
 from penstock.sync.model import CLAIM, CLAIM_FILE
 from penstock.sync.ownership import Ownership, is_same, read_catalog, read_claim, read_owner
 from penstock.sync.pull import Pull, begin_journal

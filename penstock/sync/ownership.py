@@ -12,7 +12,6 @@ by the one who has it, and is never taken over.
 from __future__ import annotations
 
 import secrets
-import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 from penstock.errors import FencedError, NotOwnerError, SyncError
 from penstock.failpoints import failpoint
 from penstock.storage.document import Document
-from penstock.sync.location import Location, Version
+from penstock.storage.location import Location, Version, honours_conditions
 from penstock.sync.model import (
     CATALOG_KEY,
     CLAIM,
@@ -309,24 +308,6 @@ def read_owner(location: Location) -> Owner | None:
     """Whose a place is; None if it is nobody's."""
     found = location.read(OWNER_KEY)
     return None if found is None else _parsed(OWNER, found, location, OWNER_KEY)
-
-
-def honours_conditions(location: Location) -> bool:
-    """Whether a store heeds If-None-Match and If-Match: it is asked to do what it must not."""
-    key = f"probe-{uuid.uuid4().hex}"
-    try:
-        if not location.create(key, b"first") or location.create(key, b"second"):
-            return False
-        first = location.read(key)
-        if first is None or not location.replace(key, b"third", first):
-            return False
-        return not location.replace(key, b"fourth", first)
-    except SyncError as error:
-        if error.status == 501:  # it says so
-            return False
-        raise
-    finally:
-        location.delete([key])
 
 
 def _parsed(document: Document[Any], found: Version, location: Location, key: str) -> Any:

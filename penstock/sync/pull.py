@@ -26,9 +26,9 @@ from penstock.storage.files import (
     sync_file,
     write_file,
 )
+from penstock.storage.location import Location, NoRangesError
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop, each
-from penstock.sync.location import Location, NoRangesError
 from penstock.sync.model import Piece, batches_of, files_of, manifest_path
 from penstock.sync.remote import Found
 

@@ -14,9 +14,9 @@ from penstock.checkpoint.identity import is_id
 from penstock.checkpoint.model import BATCH_NAME, MANIFEST, Entry, Manifest
 from penstock.errors import DamagedError, SyncError
 from penstock.storage.files import Content
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import each
-from penstock.sync.location import Location
 from penstock.sync.model import RemoteCatalog, batches_of, files_of, manifest_key
 from penstock.sync.ownership import read_catalog
 

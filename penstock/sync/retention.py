@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from penstock.checkpoint.model import MANIFEST_FILE, Entry
 from penstock.errors import DamagedError
 from penstock.failpoints import failpoint
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
-from penstock.sync.location import Location
 from penstock.sync.model import Owner, keys_of, manifest_key
 from penstock.sync.ownership import Ownership
 from penstock.sync.remote import remote_manifest

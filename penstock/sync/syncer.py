@@ -13,9 +13,9 @@ from typing import Any
 from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import FencedError, PenstockError, StateError
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop
-from penstock.sync.location import Location
 from penstock.sync.ownership import Ownership
 from penstock.sync.push import Push
 from penstock.sync.remote import remote_checkpoints

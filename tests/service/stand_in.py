@@ -2,7 +2,8 @@
 
 Words in the program tell it what to do: `bad` does not compile, `fails` fails when it is deployed, `breaks`
 cannot stop in order, `lingers` takes a while to stop, `slow` to compile, `refused` is not taken, `differs`
-waits for approval, and `shop` has tables and views.
+waits for approval, and `shop` has tables and views. `dies-1`, `fails-1` and `stuck-1` are about replica 1
+only, and so on: it ends at once, fails when it is deployed, cannot evaluate transaction 7.
 """
 
 from __future__ import annotations
@@ -38,17 +39,30 @@ order: dict[str, Any] = {}
 pipeline = StandInPipeline()
 
 
+def replica() -> str:
+    """Which replica it is, by its storage."""
+    return order["storage"].rpartition("storage")[2].removeprefix("-") or "0"
+
+
 def deploy(given: dict[str, Any]) -> None:
     order.update(given)
     if state["deployment_id"] is not None:
         return
+    if given.get("group") is not None:
+        Path(given["group"]["uri"]).mkdir(exist_ok=True)
+        state["replica"] = {"leads": replica() == "0", "lag_transactions": 0, "lag_seconds": 0.25}
     state.update(deployment_id=given["deployment_id"], status="Initializing", desired=given["initial"])
     pipeline.name = given["name"]
     print(f"deployed {given['name']}", flush=True)
 
     def become_ready() -> None:
         time.sleep(0.2)
-        if "fails" in given["program_code"]:
+        words = given["program_code"].split()
+        if f"dies-{replica()}" in words:
+            os._exit(70)
+        if f"stuck-{replica()}" in words:
+            state.update(status="Paused", details={"reason": "transaction 7 cannot be evaluated"})
+        elif "fails" in words or f"fails-{replica()}" in words:
             error = {"message": "it fails", "error_code": "EVALUATION", "details": {"view": "v"}}
             state.update(status="Unavailable", error=error)
         elif "differs" in given["program_code"]:
@@ -124,6 +138,12 @@ class Handler(BaseHTTPRequestHandler):
             threading.Thread(target=stop, daemon=True).start()
         elif path in ("/pause", "/resume"):
             wanted = "Paused" if path == "/pause" else "Running"
+            stuck = (state["details"] or {}).get("reason", "").startswith("transaction 7")
+            if stuck and options.get("skip_transaction") != "7":
+                self._answer(400, {"message": "not that one", "error_code": "STATE_ERROR", "details": None})
+                return
+            if stuck:
+                state["details"] = None
             if "skip_transaction" in options:
                 print(f"skipped {options['skip_transaction']}", flush=True)
             state.update(status=wanted, desired=wanted)

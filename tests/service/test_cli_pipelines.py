@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,22 @@ def test_a_life(cli: Commands, program: Path, tmp_path: Path) -> None:
     assert cli.ok("clear", name).out == f"The storage of {name} is Cleared.\n"
     assert cli.ok("delete", name, "--format", "json").json == {"name": name, "deleted": True}
     assert cli("status", name).code == 3
+
+
+def test_status_shows_replicas(cli: Commands, shared: Manager) -> None:
+    name = new_name()
+    shared.create(name, "good fails-1", replicas=2, fault_tolerance={})
+    shared.post(f"/{name}/start")
+
+    def seen(row: dict[str, Any]) -> bool:
+        found = (row["deployment_resources_status_details"] or {}).get("replicas", [])
+        return [one.get("status") for one in found] == ["Running", "Failed"]
+
+    shared.wait(name, seen)
+    shown = cli.ok("status", name).out
+    assert "gets the requests, leads" in shown
+    assert "Failed, it fails" in shown
+    shared.post(f"/{name}/stop", params={"force": "true"})
 
 
 def test_start_paused_stop_by_force_and_restart(cli: Commands, shared: Manager) -> None:

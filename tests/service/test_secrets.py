@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,8 @@ def _own_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(references.SECRETS, str(tmp_path))
 
 
-def program(transport: str, **config: str) -> str:
-    options = ", ".join(f'"{name}": "{value}"' for name, value in config.items())
-    connector = f'[{{"name": "c", "transport": {{"name": "{transport}", "config": {{{options}}}}}}}]'
+def program(transport: str, **config: Any) -> str:
+    connector = json.dumps([{"name": "c", "transport": {"name": transport, "config": config}}])
     return f"CREATE TABLE t (id INT) WITH ('connectors' = '{connector}');"
 
 
@@ -71,15 +72,28 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("delta_table_input", {"uri": "FILE:///etc/x"}, False),
         ("postgres_output", {"uri": "postgres://h/d", "ssl_ca_location": "/etc/shadow"}, False),
         ("postgres_output", {"uri": "postgres://h/d?sslkey=/etc/shadow"}, False),
+        ("kafka_input", {"ssl.key.location": "/etc/shadow"}, False),
+        ("kafka_input", {"ssl.key.location": "a:b/../../../etc/shadow"}, False),
+        ("kafka_input", {"ssl.ca.location": "{root}/in/ca.pem"}, True),
+        ("shard_output", {"uri": "/etc/x"}, False),
+        ("shard_output", {"uri": "{root}/in/shards"}, True),
+        ("shard_output", {"uri": "s3://b", "log_uri": "sqlite:////etc/x.db"}, False),
+        ("shard_output", {"uri": "s3://b", "log_uri": "sqlite:///x.db"}, False),  # where the service runs
+        ("shard_output", {"uri": "s3://b", "log_uri": "sqlite:///{root}/in/x.db"}, True),
+        (
+            "kafka_output",
+            {"fault_tolerance": {"producer_options": {"ssl.key.location": "/etc/shadow"}}},
+            False,
+        ),
     ],
 )
 def test_files_are_where_they_may_be(
-    transport: str, config: dict[str, str], allowed: bool, tmp_path: Path
+    transport: str, config: dict[str, Any], allowed: bool, tmp_path: Path
 ) -> None:
     root = tmp_path / "files"
     (root / "in").mkdir(parents=True)
     os.symlink("/", root / "out")
-    given = {name: value.replace("{root}", str(root)) for name, value in config.items()}
+    given = json.loads(json.dumps(config).replace("{root}", str(root)))
     try:
         parsed = parse_program(program(transport, **given))
     except ProgramError:

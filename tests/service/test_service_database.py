@@ -160,18 +160,23 @@ def test_databases_that_cannot_be_used(wrong: str, database_at: OpenDatabase) ->
         database_at(wrong).open()
 
 
-def test_a_copy_to_an_object_store_that_fails_is_an_event(url: str, database_at: OpenDatabase) -> None:
+@pytest.mark.parametrize(
+    "trouble", [{"sync_failure": "access denied (HTTP 403)"}, {"stalled": {"out": "it does not answer"}}]
+)
+def test_a_copy_that_fails_and_an_output_that_stalls_are_events(
+    trouble: dict[str, object], url: str, database_at: OpenDatabase
+) -> None:
     database = database_at(url)
     database.open()
     pipelines = Pipelines(database)
     row = pipelines.create(fields())
 
-    def told(details: dict[str, str] | None) -> int:
+    def told(details: dict[str, object] | None) -> int:
         pipelines.change("p", lambda _: {"deployment_runtime_status_details": details})
         with database.read() as connection:
             return count(connection, row["id"])
 
     before = told(None)
-    assert told({"sync_failure": "access denied (HTTP 403)"}) == before + 1
-    assert told({"sync_failure": "access denied (HTTP 403)"}) == before + 1  # the same again
+    assert told(trouble) == before + 1
+    assert told(trouble) == before + 1  # the same again
     assert told(None) == before + 2  # it is over

@@ -185,8 +185,10 @@ def test_logs_are_kept_over_runs_and_followed(manager: Manager) -> None:
 
 def test_logs_end_when_the_pipeline_is_deleted(manager: Manager) -> None:
     manager.create("p")
-    threading.Timer(0.5, lambda: manager.http.delete("/v0/pipelines/p")).start()
+    deletion = threading.Timer(0.5, lambda: manager.http.delete("/v0/pipelines/p"))
+    deletion.start()
     assert manager.http.get("/v0/pipelines/p/logs").text == ""
+    deletion.join()
 
 
 def test_a_long_log_is_cut(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def count(pipeline: Pipeline) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_failover_between_two_pipelines(service: Served, s3: str) -> None:
     keys = {"access_key": KEY, "secret_key": SECRET, "endpoint": s3}
     sync = {"bucket": f"{BUCKET}/{uuid.uuid4().hex}", **keys}

@@ -11,9 +11,9 @@ from typing import Any
 
 from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import CheckpointStore
+from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.follow import Following
-from penstock.sync.location import Location
 from penstock.sync.ownership import Ownership
 from penstock.sync.pull import Pull
 from penstock.sync.push import Push

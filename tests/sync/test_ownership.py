@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import FencedError, NotOwnerError, SyncError
-from penstock.sync.location import Location
+from penstock.storage.location import Location
 from penstock.sync.model import OWNER_KEY
 from penstock.sync.ownership import Ownership, honours_conditions, read_catalog, read_owner
 from penstock.sync.push import Push

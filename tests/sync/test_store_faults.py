@@ -25,8 +25,8 @@ def _idle() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sync.location._TIMEOUT", timedelta(seconds=2))
-    monkeypatch.setattr("penstock.sync.location._PAUSES", (0.1, 0.1, 0.1))
+    monkeypatch.setattr("penstock.storage.location._TIMEOUT", timedelta(seconds=2))
+    monkeypatch.setattr("penstock.storage.location._PAUSES", (0.1, 0.1, 0.1))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_listing_that_lags_does_not_matter(site: Site, line: Line, tmp_path: P
 
 
 def test_a_store_that_is_gone_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sync.location._RETRY_FOR", timedelta(seconds=1))
+    monkeypatch.setattr("penstock.storage.location._RETRY_FOR", timedelta(seconds=1))
     site = primary(tmp_path / "primary", config_of(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(SyncError, match=r"catalog\.json cannot be read"):
         find(site.location, "latest", site.config)
@@ -157,7 +157,7 @@ def test_wrong_credentials_are_refused(tmp_path: Path, strict_s3: str, wrong: st
 
 
 def test_no_credentials(tmp_path: Path, strict_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sync.location._RETRY_FOR", timedelta(seconds=1))
+    monkeypatch.setattr("penstock.storage.location._RETRY_FOR", timedelta(seconds=1))
     config = config_of(strict_s3).model_copy(update={"access_key": None, "secret_key": None})
     site = primary(tmp_path / "primary", config)
     with pytest.raises(PenstockError):

@@ -114,7 +114,27 @@ def _facts(row: Row) -> list[tuple[str, Any]]:
         ("error", error.get("message")),
         ("error code", error.get("error_code")),
         *_details(row["deployment_runtime_status_details"]),
+        *_replicas(row["deployment_resources_status_details"]),
     ]
+
+
+def _replicas(details: Any) -> list[tuple[str, Any]]:
+    """A line for each replica, if there are several."""
+    found = details.get("replicas", []) if isinstance(details, dict) else []
+    return [(f"replica {one['replica']}", _replica(one)) for one in found]
+
+
+def _replica(one: Row) -> str:
+    lag = f"{one['lag_seconds']} seconds behind" if one.get("lag_seconds") else ""
+    said = [
+        one.get("status", "not seen yet"),
+        f"process {one['pid']}" if "pid" in one else "",
+        "gets the requests" if one.get("requests") else "",
+        "leads" if one.get("leads") else "",
+        lag,
+        (one.get("error") or {}).get("message"),
+    ]
+    return ", ".join(text for text in said if text)
 
 
 def _details(details: Any) -> list[tuple[str, Any]]:

@@ -17,9 +17,11 @@ from typing import Any, BinaryIO, cast
 import fastavro
 import pyarrow as pa
 
+from penstock.connectors import schema_registry
 from penstock.connectors.config import Section
 from penstock.connectors.formats.record import Record, Rejections, Target, to_batch
 from penstock.connectors.interface import INSERT, MAX_BATCH_ROWS
+from penstock.connectors.schema_registry import SchemaRegistry
 from penstock.errors import ConnectorError
 
 NAME = "avro"
@@ -45,9 +47,30 @@ def avro_settings(section: Section) -> dict[str, Any]:
     """Checked settings of the format; `schema` is what records are read as, if not as they were written."""
     section.only(["schema", "update_format"])
     section.choice("update_format", ["raw"], "raw")
+    return {"name": NAME, "schema": _schema(section)}
+
+
+def message_settings(section: Section) -> dict[str, Any]:
+    """The same for messages, which have no header with their schema: it is `schema`, or in a registry."""
+    section.only(["schema", "update_format", "skip_schema_id", *schema_registry.FIELDS])
+    section.choice("update_format", ["raw"], "raw")
+    found = {
+        "name": NAME,
+        "schema": _schema(section),
+        "skip_schema_id": section.get("skip_schema_id", bool, False),
+        "registry": {name: section.values[name] for name in schema_registry.FIELDS if name in section.values},
+    }
+    if SchemaRegistry.of(section) is None and found["schema"] is None:
+        raise ConnectorError(f"{section.path}: expected 'schema', or 'registry_urls' to find it there")
+    if found["skip_schema_id"] and found["schema"] is None:
+        raise ConnectorError(f"{section.path}.skip_schema_id: without ids the field 'schema' has to be there")
+    return found
+
+
+def _schema(section: Section) -> Any:
     text = section.optional("schema", str)
     if text is None:
-        return {"name": NAME, "schema": None}
+        return None
     try:
         schema = json.loads(text)
         fastavro.parse_schema(schema)
@@ -55,7 +78,7 @@ def avro_settings(section: Section) -> dict[str, Any]:
         raise ConnectorError(
             f"{section.path}.schema: expected an Avro schema as JSON text: {error}"
         ) from error
-    return {"name": NAME, "schema": schema}
+    return schema
 
 
 def header_size(file: BinaryIO) -> int:
@@ -103,9 +126,9 @@ def read_avro(
     records: list[Record] = []
     for number, item in _items(header, data, settings["schema"], rejections):
         if not isinstance(item, dict):
-            rejections(number, "expected an Avro record with the columns of the row", _shown(item))
+            rejections(number, "expected an Avro record with the columns of the row", shown(item))
             continue
-        records.append(Record(number, None, INSERT, {k.lower(): _plain(v) for k, v in item.items()}, item))
+        records.append(Record(number, None, INSERT, {k.lower(): plain(v) for k, v in item.items()}, item))
         if len(records) == MAX_BATCH_ROWS:
             yield from _converted(records, target, rejections)
             records = []
@@ -115,7 +138,7 @@ def read_avro(
 def _converted(records: list[Record], target: Target, rejections: Rejections) -> Iterator[pa.RecordBatch]:
     batch, reasons = to_batch(records, target, text=False)
     for row in sorted(reasons):
-        rejections(records[row].number, reasons[row], _shown(records[row].item))
+        rejections(records[row].number, reasons[row], shown(records[row].item))
     if batch.num_rows:
         yield batch
 
@@ -149,18 +172,18 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Values of the logical types that SQL has no type for, as the text people write for them."""
     if isinstance(value, (uuid.UUID, dt.time)):
         return str(value)
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     return value
 
 
-def _shown(item: Any) -> str:
+def shown(item: Any) -> str:
     return json.dumps(item, ensure_ascii=False, default=str)
 
 

@@ -151,6 +151,9 @@ def _fast(data: bytes, settings: Mapping[str, Any], target: Target) -> list[pa.R
 
 def _count_lines(data: bytes) -> int:
     """Those that are not blank; none if one of them is not an object by itself, as far as can be seen."""
+    breaks = data.count(b"\n")
+    if data.count(b"}\n{") == breaks and data[:1] == b"{" and data[-1:] == b"}":
+        return breaks + 1  # nearly always, and a tenth of the work
     lines = [line for line in (line.strip() for line in data.split(b"\n")) if line]
     return len(lines) if all(line[:1] == b"{" and line[-1:] == b"}" for line in lines) else -1
 

@@ -66,11 +66,15 @@ class Rejections:
 
     def __call__(self, number: int, reason: str, record: str, element: int | None = None) -> None:
         """`number` counts from 0 in the split, `element` from 0 in a list of records."""
-        place = f"{self.label}, {self.unit} {self.before + number + 1}"
+        place = self.place(number)
         if element is not None:
             place += f", element {element + 1}"
         kept = record if len(record) <= _KEPT else record[:_KEPT] + "..."
         self.reject(BadRecord(place, reason, kept))
+
+    def place(self, number: int) -> str:
+        """Where a record stands, for people."""
+        return f"{self.label}, {self.unit} {self.before + number + 1}"
 
 
 class Record(NamedTuple):

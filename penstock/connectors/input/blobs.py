@@ -80,6 +80,13 @@ class BlobInput(Input):
             return {"blobs": None}
         return {"blobs": [{"blob": dict(p.blob.identity), "at": p.at} for p in self._progress.values()]}
 
+    def has_reached(self, position: Any, earlier: Any) -> bool:
+        now = [(entry["blob"], entry["at"]) for entry in position["blobs"] or []]
+        return all(
+            any(blob == entry["blob"] and _is_at(at, entry["at"]) for blob, at in now)
+            for entry in earlier["blobs"] or []
+        )
+
     def seek(self, position: Any) -> None:
         """Without `follow` the blobs are those of the position: what came later was not asked for."""
         self._forget()
@@ -166,3 +173,8 @@ def read_blob(
         return
     parse = csv.parse_csv if settings["name"] == csv.NAME else json.parse_json
     yield from parse(data, settings, target, Rejections(blob.label, "line", payload["before"], reject))
+
+
+def _is_at(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+    """Whether as much of a blob was handed out at one moment as at another."""
+    return all(now[name] >= then[name] for name in ("offset", "before", "done"))

@@ -91,6 +91,11 @@ class Place:
     part: int = 0
     """The next part of that file."""
 
+    @property
+    def part_of(self) -> tuple[int, int]:
+        """Where in a snapshot it is."""
+        return (self.file or 0, self.part)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -154,6 +159,14 @@ class DeltaInput(Input):
     @property
     def position(self) -> Any:
         return asdict(self._place)
+
+    def has_reached(self, position: Any, earlier: Any) -> bool:
+        now, then = Place(**position), Place(**earlier)
+        if now.version is None or then.version is None:
+            return then.version is None
+        if now.file is None:
+            return now.version >= then.version
+        return now.version == then.version and then.file is not None and now.part_of >= then.part_of
 
     def seek(self, position: Any) -> None:
         self._place = Place(**position)

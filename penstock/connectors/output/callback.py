@@ -24,6 +24,7 @@ class CallbackOutput(Output):
     """
 
     remembers = False
+    by_every_replica = True
 
     def __init__(self, name: str, function: Callable[[int, pa.Table], object]) -> None:
         self.name = name

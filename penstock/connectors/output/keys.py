@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.config import Section
 from penstock.errors import ConnectorError
+
+if TYPE_CHECKING:
+    from penstock.sql import Connector, View
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,21 @@ def key_columns(config: Section) -> list[str]:
             f"{config.path}.key_columns: expected a list of different column names, found {names!r}"
         )
     return names
+
+
+def index_columns(connector: Connector, view: View) -> Sequence[str]:
+    """The columns of the index that the connector's field `index` names; none if it names none."""
+    name = connector.config.get("index")
+    if name is None:
+        return ()
+    found = view.indexes.get(name.lower()) if isinstance(name, str) else None
+    if found is None:
+        known = ", ".join(view.indexes) or "none"
+        raise ConnectorError(
+            f"connector {connector.name}: index: the view {view.name} has no index {name!r}; it has: {known}."
+            f" Write CREATE INDEX {name} ON {view.name} (columns)"
+        )
+    return found
 
 
 def net_change(changes: pa.Table, key: Sequence[str], where: str) -> NetChange:

@@ -17,6 +17,7 @@ class NullOutput(Output):
     """Takes changes and keeps nothing."""
 
     remembers = False
+    by_every_replica = True
 
     def __init__(self, name: str) -> None:
         self.name = name

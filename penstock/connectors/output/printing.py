@@ -26,6 +26,7 @@ class PrintOutput(Output):
     """
 
     remembers = False
+    by_every_replica = True
 
     def __init__(self, name: str, view: str, max_rows: int = _ROWS) -> None:
         self.name = name

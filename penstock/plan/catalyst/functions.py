@@ -43,6 +43,16 @@ def has_subquery(expressions: Iterator[Ref]) -> bool:
     return any(find_subquery(e) is not None for e in expressions)
 
 
+def outside_functions(expression: Ref) -> Iterator[Ref]:
+    """What there is of an expression outside of aggregate functions."""
+    if kind(expression) == "AggregateExpression":
+        return
+    if kind(expression) == "ScalarSubquery" or expression.children().isEmpty():
+        yield expression
+    for child in iterate(expression.children()):
+        yield from outside_functions(child)
+
+
 def find_subquery(expression: Ref) -> Ref | None:
     if "subquery" not in expression.toString():
         return None

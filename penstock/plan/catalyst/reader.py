@@ -17,6 +17,7 @@ from penstock.plan.catalyst.functions import (
     is_session_window,
     name_of,
     not_additive,
+    outside_functions,
     replace_subquery,
     windows,
 )
@@ -30,7 +31,10 @@ from penstock.plan.catalyst.refs import (
     is_plan,
     iterate,
     kind,
+    seq,
+    transform,
     type_name,
+    unaliased,
     walk,
 )
 from penstock.plan.nodes import Attribute, JoinType, Node
@@ -247,6 +251,10 @@ class Reader:
             # Spark merges overlapping sessions in the physical plan only.
             raise PlanError("session_window has no incremental rule")
         expressions = list(iterate(plan.aggregateExpressions()))
+        if has_subquery(iter(expressions)):
+            computed = [e for e in expressions if not any(unaliased(e).semanticEquals(g) for g in grouping)]
+            if any(has_subquery(outside_functions(e)) for e in computed):
+                return self._aggregate_below(plan, output)
         child, lifted = self._lift(plan.child(), grouping + expressions)
         grouping, expressions = lifted[: len(grouping)], lifted[len(grouping) :]
         functions = list(functions_of(expressions))
@@ -258,6 +266,39 @@ class Reader:
             tuple(f.name for f in functions),
             next((reason for f in functions if (reason := not_additive(f))), None),
         )
+
+    def _aggregate_below(self, plan: Ref, output: tuple[Attribute, ...]) -> Node:
+        """An aggregate whose result is combined with scalar subqueries: first the aggregate, then these.
+
+        SELECT f(x) + (SELECT ...) GROUP BY g  =  SELECT a + (SELECT ...) FROM (SELECT f(x) AS a GROUP BY g)
+        """
+        grouping = list(iterate(plan.groupingExpressions()))
+        keys = [self._referable(g) for g in grouping]
+        functions: list[Ref] = []
+
+        def result(e: Ref) -> Ref | None:
+            for expression, key in zip(grouping, keys, strict=True):
+                if e.semanticEquals(expression):
+                    return key.toAttribute()
+            if kind(e) != "AggregateExpression":
+                return None
+            functions.append(self._referable(e))
+            return functions[-1].toAttribute()
+
+        expressions = [transform(e, result) for e in iterate(plan.aggregateExpressions())]
+        below = self._jvm.logical.Aggregate(
+            plan.groupingExpressions(), seq([*keys, *functions]), plan.child(), plan.hint()
+        )
+        child, lifted = self._lift(self._node(below), expressions)
+        return nodes.Project(output, child, expressions_of(lifted, child))
+
+    def _referable(self, expression: Ref) -> Ref:
+        """An expression that can be referred to."""
+        if kind(expression) == "AttributeReference":
+            return expression
+        id_ = self._jvm.named.newExprId()
+        nothing = self._jvm.nothing
+        return self._jvm.expressions.Alias(expression, "value", id_, nothing, self._jvm.none, nothing)
 
     def _lift(self, child: Ref | Node, expressions: list[Ref]) -> tuple[Node, list[Ref]]:
         """Turn uncorrelated scalar subqueries into joins with their one row.

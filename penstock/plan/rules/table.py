@@ -10,14 +10,16 @@ one that finds no row is counted as an error and ignored, so a weight never beco
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
+from xxhash import xxh64_intdigest
 
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, key_hash, row_hash
 from penstock.trace.batch import lookup
@@ -37,8 +39,10 @@ def table_change(
     *,
     append_only: bool,
     emit: bool,
+    errors: str | None = None,
 ) -> DataFrame:
-    """The change of a table from its input: `frame` has c0, c1, ..., `_op` and `_seq`."""
+    """The change of a table from its input: `frame` has c0, c1, ..., `_op` and `_seq`, and if there is a
+    trace for `errors` also `_error`."""
     names = [f"c{i}" for i in range(len(schema))]
     own = StructType([StructField(n, f.dataType, f.nullable) for n, f in zip(names, schema, strict=True)])
     keys = [names[i] for i in key]
@@ -48,25 +52,47 @@ def table_change(
     values = [
         f"{f.name} + {zero[t]} AS {f.name}" if (t := f.dataType.typeName()) in zero else f.name for f in own
     ]
-    keyed = frame.selectExpr(*values, "CAST(_op AS BIGINT) AS _op", "_seq").selectExpr(
-        f"{found} AS _k", f"{row_hash(names, own, ROW)} AS _r", *names, "_op", "_seq"
+    more = ["_seq"] if errors is None else ["_error", "_seq"]
+    keyed = frame.selectExpr(*values, "CAST(_op AS BIGINT) AS _op", *more).selectExpr(
+        f"{found} AS _k", f"{row_hash(names, own, ROW)} AS _r", *names, "_op", *more
     )
     layout = Layout(arrow_types(own))
     stage: Stage
     if key:
-        stage = UpsertStage(trace, layout, name, key, c.bits, emit)
+        stage = UpsertStage(trace, layout, name, key, c.bits, emit, errors)
     else:
         stage = BagStage(trace, layout, name, append_only, c.bits, emit)
     out = StructType([*(StructField(f.name, f.dataType) for f in own), StructField("_w", LongType())])
     return c.stage(c.exchange(keyed), stage, out if emit else NO_OUTPUT)
 
 
-def _gather(layout: Layout, batches: Iterator[pa.RecordBatch]) -> tuple[Rows, np.ndarray]:
+def _gather(layout: Layout, filled: Sequence[pa.RecordBatch]) -> tuple[Rows, np.ndarray]:
     """Rows with `_op` as their weight, and the order in which they arrived."""
-    filled = [batch for batch in batches if batch.num_rows]
     parts = [Rows.from_batch(layout, batch) for batch in filled]
     orders = [batch.column(batch.num_columns - 1).to_numpy() for batch in filled]
     return concat(layout, parts), np.concatenate(orders) if orders else np.empty(0, np.int64)
+
+
+def _filled(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return [batch for batch in batches if batch.num_rows]
+
+
+ERROR_FIELDS = ("error", "record")
+"""What is kept of a record that cannot be read, beside its key: what is wrong with it, and its text."""
+
+
+def _error_rows(layout: Layout, last: Rows, key: Sequence[int], texts: Sequence[str | None]) -> Rows:
+    """The errors among what arrived last for each key, by those keys. Two errors of one key are two rows, and
+    so are the same error of two keys: the row hash, which is of the key alone here, is a part of theirs."""
+    at = np.array([row for row, text in enumerate(texts) if text is not None], np.intp)
+    found = [json.loads(text) for text in texts if text is not None]
+    columns = [
+        *take([last.columns[i] for i in key], at),
+        *(pa.array([item[i] for item in found], pa.string()) for i in range(len(ERROR_FIELDS))),
+    ]
+    own = np.array([xxh64_intdigest(text.encode()) for text in texts if text is not None], np.uint64)
+    r = own.view(np.int64) ^ last.r[at]
+    return Rows(layout, last.k[at], r, tuple(columns), (np.ones(len(at), np.int64),))
 
 
 def tell_rows(task: Task, trace: str, change: Rows) -> None:
@@ -114,13 +140,19 @@ class UpsertStage(Stage):
     key: tuple[int, ...]
     bits: int
     emit: bool
+    errors: str | None = None
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived, order = _gather(self.layout, batches)
+        filled = _filled(batches)
+        arrived, order = _gather(self.layout, filled)
         if len(arrived) == 0:
             return
         tell_digests(task, self.name, arrived, order)
-        last = arrived.take(self._last(arrived, order))
+        index = self._last(arrived, order)
+        last = arrived.take(index)
+        if self.errors is not None:
+            texts = pa.chunked_array([batch.column(batch.num_columns - 2) for batch in filled])
+            self._keep_errors(task, last, texts.take(pa.array(index)).to_pylist())
         old = lookup(self.layout, task.old(self.trace, self.layout), distinct(last.k))
         replaced = old.take(self._same_key(old, last))
         inserted = np.flatnonzero(last.w > 0)
@@ -130,6 +162,25 @@ class UpsertStage(Stage):
         tell_rows(task, self.trace, change)
         if self.emit:
             yield from emit_change(change)
+
+    def _keep_errors(self, task: Task, last: Rows, texts: Sequence[str | None]) -> None:
+        """A key has an error if what arrived last for it is one:  dE = - old E(k) + new E(k)."""
+        assert self.errors is not None
+        types = (*(self.layout.columns[i] for i in self.key), *(pa.string() for _ in ERROR_FIELDS))
+        layout = Layout(types)
+        found = lookup(layout, task.old(self.errors, layout), distinct(last.k))
+        of_errors = replace(self, layout=layout, key=tuple(range(len(self.key))))
+        keys = Rows(layout, last.k, last.r, self._keys_of(last, layout), last.weights)
+        gone = found.take(of_errors._same_key(found, keys))
+        new = _error_rows(layout, last, self.key, texts)
+        change = concat(layout, [gone.negated(), new]).consolidated()
+        task.append(self.errors, change, self.bits)
+        tell_rows(task, self.errors, change)
+
+    def _keys_of(self, rows: Rows, layout: Layout) -> tuple[pa.Array, ...]:
+        """The columns of the key, and nothing for the others."""
+        columns = [rows.columns[i] for i in self.key]
+        return (*columns, *(pa.nulls(len(rows), type_) for type_ in layout.columns[len(columns) :]))
 
     def _last(self, rows: Rows, order: np.ndarray) -> Index:
         """The row that arrived last for each key, sorted by key hash."""
@@ -193,7 +244,7 @@ class BagStage(Stage):
     emit: bool
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived, order = _gather(self.layout, batches)
+        arrived, order = _gather(self.layout, _filled(batches))
         if len(arrived) == 0:
             return
         tell_digests(task, self.name, arrived, order)

@@ -16,7 +16,9 @@ from pydantic import (
 )
 
 from penstock.controller.settings import HELD_FOR_EVER
-from penstock.errors import SyncError
+from penstock.errors import StateError, SyncError
+from penstock.references import has_reference
+from penstock.replica.config import GroupConfig
 from penstock.service.errors import ApiError
 from penstock.service.manager.units import duration, size
 from penstock.sync.config import SyncConfig
@@ -129,6 +131,7 @@ def _storage(given: Any) -> Any:
 
 _OURS = ("LD_", "DYLD_", "PYTHON", "JAVA", "JDK_", "_JAVA", "SPARK", "PYSPARK", "PENSTOCK_")
 _SPARK = ("spark.sql.", "spark.driver.memory", "spark.executor.memory", "spark.memory.")
+_OF_OWN_GROUP = ("lease_seconds",)
 _NOT_SPARK = ("extensions", "catalog", "warehouse", "hive", "jars", "class")
 
 
@@ -161,6 +164,8 @@ class RuntimeConfig(_Section):
     logging: str | None = None
     pipeline_template_configmap: None = None
     spark: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    replicas: Annotated[int, Field(ge=1, le=16)] = Field(default=1, exclude_if=lambda value: value == 1)
+    group: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +189,44 @@ class RuntimeConfig(_Section):
         if sync is not None and never and SyncConfig.of(sync).holds_outputs:
             raise ValueError(HELD_FOR_EVER)
         return self
+
+    @model_validator(mode="after")
+    def _replicated(self) -> RuntimeConfig:
+        """Those that share a group have each other instead of copies, and are started again when they die."""
+        if self.replicas == 1 and self.group is None:
+            return self
+        if ((self.storage.backend.config or {}) if self.storage else {}).get("sync") is not None:
+            raise ValueError(
+                "replicas keep no copies in an object store, for each of them has everything: remove"
+                " storage.backend.config.sync, or replicas and group"
+            )
+        if self.replicas > 1 and self.fault_tolerance.model == "none":
+            raise ValueError(
+                "a replica that dies is started again, which a pipeline without fault tolerance is not: set"
+                " fault_tolerance.model to exactly_once, or replicas to 1"
+            )
+        return self
+
+    @field_validator("group")
+    @classmethod
+    def _reachable(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Checked as the runner will; but secrets are the runner's, so what refers to one is left to it."""
+        if given is None:
+            return None
+        if "uri" not in given and (odd := [name for name in given if name not in _OF_OWN_GROUP]):
+            raise ValueError(
+                f"{', '.join(odd)}: this is about a group elsewhere, so say where, with uri; without it the"
+                " group lies beside the storage of the pipeline"
+            )
+        referring = {name for name, value in given.items() if isinstance(value, str) and has_reference(value)}
+        if "secret_key" in referring:
+            referring.add("access_key")
+        known = {name: value for name, value in given.items() if name not in referring}
+        try:
+            GroupConfig.of({"uri": "group", **known}, "pipeline")
+        except StateError as error:
+            raise ValueError(str(error)) from error
+        return given
 
     @field_validator("fault_tolerance", mode="before")
     @classmethod

@@ -192,6 +192,11 @@ def cleared(row: Row) -> Mapping[str, Any]:
     return {"storage_status": StorageStatus.CLEARED.value, "storage_status_details": None}
 
 
+def start_limit(row: Row, default: float) -> float:
+    """For how many seconds a process may be silent after its start."""
+    return float(row["runtime_config"]["provisioning_timeout_secs"] or default)
+
+
 def recent_restarts(row: Row) -> list[str]:
     """When the pipeline was started again by itself lately."""
     return [moment for moment in row["restarts"] or [] if seconds_since(moment) < RESTART_SECONDS]

@@ -39,7 +39,7 @@ def record_if_changed(
     if (
         before is not None
         and all(before[field] == after[field] for field in _WATCHED)
-        and _sync_failure(before) == _sync_failure(after)
+        and _troubles(before) == _troubles(after)
     ):
         return False
     content = {field: after[field] for field in (*_STATUS, *_DETAILS)}
@@ -54,9 +54,13 @@ def record_if_changed(
     return True
 
 
-def _sync_failure(row: Mapping[str, Any]) -> Any:
-    """Why the last copy of a checkpoint failed."""
-    return (row["deployment_runtime_status_details"] or {}).get("sync_failure")
+def _troubles(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Why the last copy of a checkpoint failed, which outputs get nothing, which replicas died or failed, and
+    which of them requests went to before."""
+    details = row["deployment_runtime_status_details"] or {}
+    resources = row["deployment_resources_status_details"] or {}
+    replicas = [(one.get("restarts"), one.get("error")) for one in resources.get("replicas", ())]
+    return details.get("sync_failure"), details.get("stalled"), resources.get("took_over"), replicas
 
 
 def _forget_old(connection: Connection, pipeline_id: str) -> None:

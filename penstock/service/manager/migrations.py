@@ -108,6 +108,11 @@ MIGRATIONS: Sequence[Migration] = (
             "ALTER TABLE pipelines ADD COLUMN restarts TEXT",
         ),
     ),
+    Migration(
+        3,
+        "which of the replicas of a pipeline a runner is",
+        ("ALTER TABLE runners ADD COLUMN replica INTEGER",),
+    ),
 )
 
 LATEST = MIGRATIONS[-1].number

@@ -14,6 +14,7 @@ from penstock.service.errors import ApiError
 from penstock.service.manager.clock import now
 from penstock.service.manager.database import Database
 from penstock.service.manager.events import record_if_changed
+from penstock.service.manager.grouping import place_of_group
 from penstock.service.manager.schema import pipeline_events, pipelines
 from penstock.service.statuses import ProgramStatus, ResourcesDesiredStatus, ResourcesStatus, StorageStatus
 
@@ -233,6 +234,8 @@ def _bound(row: Row, different: Mapping[str, Any]) -> list[str]:
     if (new := different.get("runtime_config")) is not None:
         old = row["runtime_config"]
         refused += [f"`runtime_config.{name}`" for name in _BOUND_TO_STORAGE if new[name] != old[name]]
+        if place_of_group(new) != place_of_group(old):
+            refused.append("`runtime_config.group` (`replicas` of more than 1 mean a group of its own)")
         if new["resources"]["storage_mb_max"] != old["resources"]["storage_mb_max"]:
             refused.append("`runtime_config.resources.storage_mb_max`")
     return refused

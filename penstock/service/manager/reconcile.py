@@ -5,29 +5,35 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from penstock.service.errors import error_body
-from penstock.service.manager import deployments
+from penstock.service.manager import deployments, replica_states
 from penstock.service.manager.clock import seconds_since
+from penstock.service.manager.endings import ending
+from penstock.service.manager.grouping import OWN_GROUP, replica_count, storage_name
 from penstock.service.manager.logs import Logs
 from penstock.service.manager.pipelines import Pipelines, Row
 from penstock.service.manager.processes import exit_reason
+from penstock.service.manager.replicas import Replicas
 from penstock.service.manager.runner_client import RunnerClient, RunnerRefusedError, RunnerUnreachableError
-from penstock.service.manager.runners import Runner, Runners, runner_settings
+from penstock.service.manager.runners import Runner, Runners
 from penstock.service.manager.settings import Settings
-from penstock.service.manager.spares import Spares
 from penstock.service.statuses import (
     ProgramStatus,
     ResourcesDesiredStatus,
     ResourcesStatus,
     RuntimeDesiredStatus,
+    RuntimeStatus,
     StorageStatus,
 )
 
 _log = logging.getLogger("penstock.manager")
+
+_SILENT_SECONDS = 5.0
+"""A runner that lives and gives no answer for so long is left for another replica, if there is one."""
 
 
 class Reconciler:
@@ -38,14 +44,14 @@ class Reconciler:
         settings: Settings,
         pipelines: Pipelines,
         runners: Runners,
-        spares: Spares,
+        replicas: Replicas,
         client: RunnerClient,
         logs: Logs,
     ) -> None:
         self._settings = settings
         self._pipelines = pipelines
         self._runners = runners
-        self._spares = spares
+        self._replicas = replicas
         self._client = client
         self._logs = logs
         self._told_to_stop: set[str] = set()
@@ -64,7 +70,8 @@ class Reconciler:
         if row["deployment_resources_desired_status"] == ResourcesDesiredStatus.PROVISIONED:
             self._provision(row)
         elif row["storage_status"] == StorageStatus.CLEARING:
-            _remove(self._settings.pipelines / row["id"] / "storage")
+            for path in self._state_of(row):
+                _remove(path)
             self._pipelines.change_by_id(row["id"], deployments.cleared)
 
     def _provision(self, row: Row) -> None:
@@ -76,12 +83,8 @@ class Reconciler:
             )
             self._pipelines.change_by_id(row["id"], deployments.start_failed(error))
         elif row["program_status"] == ProgramStatus.SUCCESS:
-            settings = runner_settings(row["runtime_config"])
-            runner = self._spares.take(settings)
-            if runner is None:
-                runner = self._runners.launch(settings, row["id"])
-            else:
-                self._runners.assign(runner, row["id"])
+            self._remove_surplus(row)
+            runner = self._replicas.launch(row, 0)
             try:
                 self._logs.begin(row["id"], runner)
             except OSError:
@@ -91,12 +94,30 @@ class Reconciler:
             after = self._pipelines.change_by_id(row["id"], change)
             if after is None or after["runner_id"] != runner.id:
                 self._runners.remove(runner)  # it was stopped or deleted at that very moment
+                return
+            for replica in range(1, replica_count(row["runtime_config"])):
+                self._replicas.launch_other(after, replica)
+
+    def _state_of(self, row: Row) -> Iterator[Path]:
+        """Every directory with state of a pipeline; what others share elsewhere is not its own."""
+        directory = self._settings.pipelines / row["id"]
+        yield directory / storage_name(0)
+        yield from directory.glob(storage_name(0) + "-*")
+        yield directory / OWN_GROUP
+
+    def _remove_surplus(self, row: Row) -> None:
+        """There were more replicas: what those had the others have, and it would only become old."""
+        directory = self._settings.pipelines / row["id"]
+        kept = {storage_name(replica) for replica in range(replica_count(row["runtime_config"]))}
+        for path in directory.glob(storage_name(0) + "-*"):
+            if path.name not in kept:
+                _remove(path)
 
     def _while_provisioning(self, row: Row) -> None:
         runner = self._living_runner(row)
         if runner is None:
             return
-        limit = row["runtime_config"]["provisioning_timeout_secs"] or self._settings.start_seconds
+        limit = deployments.start_limit(row, self._settings.start_seconds)
         if seconds_since(row["deployment_resources_status_since"]) > limit:
             error = error_body(
                 "PipelineProvisioningTimeout",
@@ -114,26 +135,13 @@ class Reconciler:
                 _log.info("pipeline %s cannot be deployed yet: %s", row["name"], error)
 
     def _deploy(self, row: Row, runner: Runner) -> None:
-        status = self._client.status(runner)
-        if status["deployment_id"] is None:
-            storage = self._settings.pipelines / row["id"] / "storage"
-            storage.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._client.deploy(
-                runner,
-                {
-                    "deployment_id": row["deployment_id"],
-                    "name": row["name"],
-                    "pipeline_id": row["id"],
-                    "program_code": row["program_code"],
-                    "runtime_config": row["runtime_config"],
-                    "storage": str(storage.absolute()),
-                    "initial": row["deployment_initial"],
-                    "bootstrap_policy": row["bootstrap_policy"],
-                },
-            )
-            status = self._client.status(runner)
-        if status["deployment_id"] == row["deployment_id"]:
-            self._observe(row, status)
+        status = self._replicas.status(row, runner)
+        if status["deployment_id"] != row["deployment_id"]:
+            return
+        if replica_states.has_replicas(row):  # whatever it says, it is one of several from now on
+            self._pipelines.change_by_id(row["id"], deployments.observed(status))
+        else:
+            self._observe(row, runner, status)
 
     def _while_provisioned(self, row: Row) -> None:
         runner = self._living_runner(row)
@@ -146,20 +154,29 @@ class Reconciler:
             ):
                 self._client.stop(runner)
                 self._told_to_stop.add(runner.id)
-            self._observe(row, self._client.status(runner))
+            self._observe(row, runner, self._replicas.status(row, runner))
             self._logs.rotate(row["id"])
         except RunnerUnreachableError as error:
-            if runner.is_alive:
-                self._pipelines.change_by_id(row["id"], deployments.unavailable(str(error)))
-            else:
+            if not runner.is_alive:
                 self._died(row, runner)
+            elif not self._is_given_up(row) or not self._replicas.take_over(row, runner, "did not answer"):
+                self._pipelines.change_by_id(row["id"], deployments.unavailable(str(error)))
 
-    def _observe(self, row: Row, status: dict[str, Any]) -> None:
-        if status.get("error") is not None:
-            _log.warning("pipeline %s failed: %s", row["name"], status["error"].get("message"))
-            self._pipelines.change_by_id(row["id"], deployments.stopping(status["error"]))
-        else:
+    def _is_given_up(self, row: Row) -> bool:
+        """Whether a runner that lives has been silent for long, so that another may be asked instead."""
+        return (
+            row["deployment_runtime_status"] == RuntimeStatus.UNAVAILABLE
+            and seconds_since(row["deployment_runtime_status_since"]) > _SILENT_SECONDS
+        )
+
+    def _observe(self, row: Row, runner: Runner, status: dict[str, Any]) -> None:
+        error = status.get("error")
+        if error is None:
             self._pipelines.change_by_id(row["id"], deployments.observed(status))
+            self._replicas.observed(row, runner, status)
+        elif not self._replicas.take_over(row, runner, f"failed: {error['message']}", error):
+            _log.warning("pipeline %s failed: %s", row["name"], error["message"])
+            self._pipelines.change_by_id(row["id"], deployments.stopping(error))
 
     def _living_runner(self, row: Row) -> Runner | None:
         """The runner of a pipeline that is to go on; None after noticing that it must not or cannot."""
@@ -180,6 +197,8 @@ class Reconciler:
         """A runner ended: as it was told to, or not."""
         row = self._pipelines.get_by_id(row["id"]) or row
         suspended = row["deployment_runtime_desired_status"] == RuntimeDesiredStatus.SUSPENDED
+        if replica_states.ends(row) and not self._replicas.are_ended(row, runner):
+            return
         said = runner.failure()
         in_order = runner.ended_in_order
         if in_order and deployments.is_put_off(row):
@@ -189,6 +208,8 @@ class Reconciler:
             self._pipelines.change_by_id(row["id"], deployments.stopping(None))
             return
         error = ending(runner)
+        if self._replicas.take_over(row, runner, exit_reason(runner.pid), None if said is None else error):
+            return
         restart = said is None and deployments.may_restart(row)
         _log.warning(
             "the process of pipeline %s %s%s",
@@ -199,14 +220,9 @@ class Reconciler:
         self._pipelines.change_by_id(row["id"], deployments.stopping(error, restart=restart))
 
     def _while_stopping(self, row: Row) -> None:
-        runner = self._runners.get(row["runner_id"])
-        if runner is not None:
-            runner.kill()
-            if runner.is_alive:
-                return
-            self._told_to_stop.discard(runner.id)
-            self._runners.remove(runner)
-        self._pipelines.change_by_id(row["id"], deployments.stopped)
+        if self._replicas.kill_all(row):
+            self._told_to_stop.discard(row["runner_id"])
+            self._pipelines.change_by_id(row["id"], deployments.stopped)
 
 
 def _remove(storage: Path) -> None:
@@ -217,22 +233,3 @@ def _remove(storage: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(renamed, ignore_errors=True)
-
-
-def ending(runner: Runner) -> dict[str, Any]:
-    """Why a runner ended: what it said itself, or what is known from outside."""
-    said = runner.failure()
-    lines = runner.last_lines()
-    reason = exit_reason(runner.pid)
-    if said is not None:
-        details = said.get("details")
-        return error_body(
-            said.get("error_code") or "RunnerFailed",
-            said["message"],
-            {**(details if isinstance(details, dict) else {"details": details}), "log": lines},
-        )
-    return error_body(
-        "RunnerDied",
-        f"The pipeline's process {reason}. Its log ends with:\n" + "\n".join(lines),
-        {"reason": reason, "exit_code": runner.exit_code, "log": lines},
-    )

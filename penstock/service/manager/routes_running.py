@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
-from penstock.service.manager.service import service_of
+from penstock.service.manager.service import Service, service_of
 
 router = APIRouter()
 
@@ -84,12 +85,28 @@ _STATES = ("/pause", "/resume", "/activate", "/approve")
 """After these the pipeline's status is looked at at once."""
 
 
+def _resume_others(service: Service, request: Request, _path: str) -> None:
+    skip = request.query_params.get("skip_transaction")
+    service.replicas.resumed(request.path_params["pipeline_name"], None if skip is None else int(skip))
+
+
+def _act_on_others(service: Service, request: Request, path: str) -> None:
+    service.replicas.tell_others(request.path_params["pipeline_name"], path)
+
+
+_CONNECTOR = "/tables/{table_name}/connectors/{connector_name}/{action}"
+_OF_ALL_REPLICAS = {"/resume": _resume_others, _CONNECTOR: _act_on_others}
+"""What the other replicas of a pipeline are told, too, when the one that requests go to has taken it."""
+
+
 def _route(passed: Passed) -> Callable[[Request], Awaitable[Response]]:
     async def pass_on(request: Request) -> Response:
         service = service_of(request)
         names = {name: quote(value, safe="") for name, value in request.path_params.items()}
         path = passed.path.format(**names)
         answer = await service.proxy.pass_on(request, request.path_params["pipeline_name"], path)
+        if passed.path in _OF_ALL_REPLICAS and answer.status_code < 400:
+            await run_in_threadpool(_OF_ALL_REPLICAS[passed.path], service, request, path)
         if passed.path in _STATES:
             service.supervisor.wake()
         return answer

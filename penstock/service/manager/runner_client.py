@@ -41,6 +41,10 @@ class RunnerClient:
     def stop(self, runner: Runner) -> None:
         self._send("POST", runner, "/stop")
 
+    def tell(self, runner: Runner, path: str) -> None:
+        """Pass on an order that has no body: `/pause`, `/resume` and the like, perhaps with a query."""
+        self._send("POST", runner, path)
+
     def compile(self, runner: Runner, program: str) -> dict[str, Any]:
         return self._json("POST", runner, "/compile", {"program_code": program}, _COMPILE_SECONDS)
 

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Runner:
     started: float
     created_at: str
     settings: Mapping[str, Any]
+    replica: int = 0
+    """Which of the replicas of its pipeline it is, if there are several."""
 
     @property
     def is_alive(self) -> bool:
@@ -111,14 +113,20 @@ class Runners:
         self._common = {"allowed_paths": settings.allowed_paths, "log_format": settings.log_format}
         settings.runners.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def launch(self, settings: Mapping[str, Any], pipeline_id: str | None = None) -> Runner:
+    def launch(self, settings: Mapping[str, Any], pipeline_id: str | None = None, replica: int = 0) -> Runner:
         """Start a process; it is not waited for."""
         id_ = str(uuid.uuid4())
         directory = self._settings.runners / id_
         directory.mkdir(mode=0o700)
         _write_private(directory / "token", secrets.token_urlsafe(32))
         _write_private(directory / "settings.json", json.dumps({**settings, **self._common}))
-        row = {"id": id_, "pipeline_id": pipeline_id, "created_at": now(), "settings": dict(settings)}
+        row = {
+            "id": id_,
+            "pipeline_id": pipeline_id,
+            "created_at": now(),
+            "settings": dict(settings),
+            "replica": replica,
+        }
         with self._database.write() as connection:
             connection.execute(insert(runners).values(row))
         command = [*self._settings.runner_command, str(directory)]
@@ -142,12 +150,25 @@ class Runners:
             ).first()
             return None if row is None else self._runner(row._mapping)
 
-    def assign(self, runner: Runner, pipeline_id: str) -> None:
+    def of(self, pipeline_id: str) -> list[Runner]:
+        """Those of one pipeline: one, or its replicas."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(runners)
+                .where(runners.c.pipeline_id == pipeline_id, runners.c.pid.is_not(None))
+                .order_by(runners.c.replica, runners.c.created_at)
+            )
+            return [self._runner(row._mapping) for row in rows]
+
+    def assign(self, runner: Runner, pipeline_id: str, replica: int = 0) -> Runner:
         """This runner is for that pipeline from now on."""
         with self._database.write() as connection:
             connection.execute(
-                update(runners).where(runners.c.id == runner.id).values(pipeline_id=pipeline_id)
+                update(runners)
+                .where(runners.c.id == runner.id)
+                .values(pipeline_id=pipeline_id, replica=replica)
             )
+        return replace(runner, pipeline_id=pipeline_id, replica=replica)
 
     def remove(self, runner: Runner) -> None:
         """End what is left of a runner, and forget it."""
@@ -186,6 +207,7 @@ class Runners:
             started=row["started"],
             created_at=row["created_at"],
             settings=row["settings"],
+            replica=row["replica"] or 0,
         )
 
 

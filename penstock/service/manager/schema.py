@@ -76,6 +76,7 @@ runners = Table(
     Column("started", Float),
     Column("created_at", String, nullable=False),
     Column("settings", JsonText, nullable=False),
+    Column("replica", Integer),
 )
 
 pipeline_events = Table(

@@ -12,6 +12,7 @@ from penstock.service.manager.logs import Logs
 from penstock.service.manager.pipelines import Pipelines
 from penstock.service.manager.proxy import Proxy
 from penstock.service.manager.reconcile import Reconciler
+from penstock.service.manager.replicas import Replicas
 from penstock.service.manager.runner_client import RunnerClient
 from penstock.service.manager.runners import Runners
 from penstock.service.manager.settings import Settings
@@ -34,8 +35,9 @@ class Service:
         self.spares = Spares(self.runners, self.client, settings.spares, settings.spare_workers)
         self.logs = Logs(settings.pipelines)
         self.compiler = Compiler(self.pipelines, self.spares, self.client)
+        self.replicas = Replicas(settings, self.pipelines, self.runners, self.spares, self.client, self.logs)
         self.reconciler = Reconciler(
-            settings, self.pipelines, self.runners, self.spares, self.client, self.logs
+            settings, self.pipelines, self.runners, self.replicas, self.client, self.logs
         )
         self.supervisor = Supervisor(
             settings,
@@ -44,6 +46,7 @@ class Service:
             self.spares,
             self.client,
             self.reconciler,
+            self.replicas,
             self.compiler,
         )
         self.health = Health(self.database, self.spares, self.supervisor)

@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from penstock.service.manager import deployments
 from penstock.service.manager.compiler import Compiler
+from penstock.service.manager.endings import ending
+from penstock.service.manager.grouping import replica_count
 from penstock.service.manager.pipelines import Pipelines, Row
-from penstock.service.manager.reconcile import Reconciler, ending
+from penstock.service.manager.reconcile import Reconciler
+from penstock.service.manager.replicas import Replicas
 from penstock.service.manager.runner_client import RunnerClient, RunnerUnreachableError
 from penstock.service.manager.runners import Runner, Runners
 from penstock.service.manager.settings import Settings
@@ -37,6 +41,7 @@ class Supervisor:
         spares: Spares,
         client: RunnerClient,
         reconciler: Reconciler,
+        replicas: Replicas,
         compiler: Compiler,
     ) -> None:
         self._settings = settings
@@ -45,6 +50,7 @@ class Supervisor:
         self._spares = spares
         self._client = client
         self._reconciler = reconciler
+        self._replicas = replicas
         self._compiler = compiler
         self._steps: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(_STEPS_AT_ONCE, thread_name_prefix="penstock step")
@@ -55,7 +61,12 @@ class Supervisor:
 
     def start(self) -> None:
         """Find what the manager before left, and begin."""
-        used = [row["runner_id"] for row in self._pipelines.all() if row["runner_id"] is not None]
+        used = [
+            runner.id
+            for row in self._pipelines.all()
+            if row["runner_id"] is not None
+            for runner in self._runners.of(row["id"])
+        ]
         if strays := self._runners.remove_strays(used):
             _log.info("removed %d stray runners", len(strays))
         self._compiler.start()
@@ -95,52 +106,72 @@ class Supervisor:
             self._wake.clear()
 
     def _round(self) -> None:
-        self._steps = {id_: step for id_, step in self._steps.items() if not step.done()}
+        self._steps = {key: step for key, step in self._steps.items() if not step.done()}
         for row in self._pipelines.unsettled():
-            if row["id"] not in self._steps:
-                self._steps[row["id"]] = self._pool.submit(self._step, row)
+            self._begin(row["id"], row, partial(self._reconciler.step, row))
+            for replica in _replicas(row):
+                self._begin(f"{row['id']}/{replica}", row, partial(self._replicas.step, row, replica))
         self._spares.tend()
 
-    def _step(self, row: Row) -> None:
+    def _begin(self, key: str, row: Row, step: Callable[[], None]) -> None:
+        """Have one step done, unless the last one of the same kind still goes on."""
+        if key not in self._steps:
+            self._steps[key] = self._pool.submit(self._do, row, step)
+
+    def _do(self, row: Row, step: Callable[[], None]) -> None:
         try:
-            self._reconciler.step(row)
+            step()
         except Exception:
             _log.exception("pipeline %s could not be looked at", row["name"])
 
     def _stop_pipelines(self, say: Say) -> None:
         """The pipelines stay wanted, so the next manager starts them again where they were."""
-        waiting: dict[str, tuple[Row, Runner]] = {}
+        waiting: dict[str, tuple[Row, list[Runner]]] = {}
         for row in self._pipelines.all():
-            runner = self._runners.get(row["runner_id"])
-            if runner is not None and row["deployment_resources_status"] in _DEPLOYED:
-                waiting[row["id"]] = row, runner
+            runners = self._runners.of(row["id"])
+            if runners and row["deployment_resources_status"] in _DEPLOYED:
+                waiting[row["id"]] = row, runners
                 self._pipelines.change_by_id(row["id"], deployments.stops_with_service)
-                try:
-                    self._client.stop(runner)
-                except RunnerUnreachableError as error:
-                    _log.warning("pipeline %s cannot be stopped in order: %s", row["name"], error)
-                    runner.kill()
+                for runner in runners:
+                    self._tell_to_stop(row, runner)
         deadline = time.monotonic() + self._settings.stop_seconds
         while waiting and time.monotonic() < deadline:
             names = ", ".join(sorted(row["name"] for row, _ in waiting.values()))
             say(f"Stopping with a checkpoint: {names} ...")
-            for id_, (row, runner) in list(waiting.items()):
-                if not runner.is_alive:
-                    self._put_off(row, runner)
+            for id_, (row, runners) in list(waiting.items()):
+                if not any(runner.is_alive for runner in runners):
+                    self._put_off(row, runners)
                     del waiting[id_]
             time.sleep(0.1)
-        for row, runner in waiting.values():
+        for row, runners in waiting.values():
+            left = ", ".join(str(runner.pid) for runner in runners if runner.is_alive)
             _log.warning("pipeline %s did not stop in time and is left running", row["name"])
-            say(f"Pipeline {row['name']} did not stop in time and is left running (process {runner.pid}).")
+            say(f"Pipeline {row['name']} did not stop in time and is left running (process {left}).")
 
-    def _put_off(self, row: Row, runner: Runner) -> None:
+    def _tell_to_stop(self, row: Row, runner: Runner) -> None:
+        try:
+            self._client.stop(runner)
+        except RunnerUnreachableError as error:
+            _log.warning("pipeline %s cannot be stopped in order: %s", row["name"], error)
+            runner.kill()
+
+    def _put_off(self, row: Row, runners: list[Runner]) -> None:
         row = self._pipelines.get_by_id(row["id"]) or row
-        if not runner.ended_in_order:
-            change = deployments.stopping(ending(runner))
+        asked = next((runner for runner in runners if runner.id == row["runner_id"]), runners[0])
+        if not asked.ended_in_order:
+            change = deployments.stopping(ending(asked))
         elif deployments.is_put_off(row):
             change = deployments.put_off
         else:
             change = deployments.stopping(None)
         self._pipelines.change_by_id(row["id"], change)
-        self._runners.remove(runner)
+        for runner in runners:
+            self._runners.remove(runner)
         self._pipelines.change_by_id(row["id"], deployments.stopped)
+
+
+def _replicas(row: Row) -> range:
+    """Those of a pipeline that have steps of their own; one that runs alone has none."""
+    count = replica_count(row["runtime_config"])
+    up = row["deployment_resources_status"] == ResourcesStatus.PROVISIONED
+    return range(count if count > 1 and up else 0)

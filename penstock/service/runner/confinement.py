@@ -44,13 +44,26 @@ def refuse_paths(program: Program, roots: Sequence[str] | None) -> None:
     if roots is None:
         return
     for connector in connectors(program):
-        for path in _local_paths(connector):
-            if not any(_is_below(path, root) for root in roots):
-                allowed = ", ".join(roots) or "no directory"
-                raise ConnectorError(
-                    f"connector {connector.name}: {path} is outside of what this service allows ({allowed});"
-                    " use a path there, or start the service with --allow-path DIRECTORY"
-                )
+        transport = connector.config.get("transport")
+        config = transport.get("config") if isinstance(transport, Mapping) else None
+        if isinstance(config, Mapping):  # whoever makes the connector says what is wrong otherwise
+            _refuse_outside(config, roots, f"connector {connector.name}")
+
+
+def refuse_group(group: Mapping[str, Any], roots: Sequence[str] | None) -> None:
+    """The same for a group of replicas that lies where its pipeline's configuration says."""
+    if roots is not None:
+        _refuse_outside(group, roots, "the setting group")
+
+
+def _refuse_outside(config: Mapping[str, Any], roots: Sequence[str], whose: str) -> None:
+    for path in _local_paths(config):
+        if not any(_is_below(path, root) for root in roots):
+            allowed = ", ".join(roots) or "no directory"
+            raise ConnectorError(
+                f"{whose}: {path} is outside of what this service allows ({allowed}); use a path there, or"
+                " start the service with --allow-path DIRECTORY"
+            )
 
 
 def resolve_references(program: Program) -> None:
@@ -68,21 +81,35 @@ def connectors(program: Program) -> Iterator[Connector]:
         yield from view.connectors
 
 
-def _local_paths(connector: Connector) -> Iterator[str]:
-    transport = connector.config.get("transport")
-    config = transport.get("config") if isinstance(transport, Mapping) else None
-    if not isinstance(transport, Mapping) or not isinstance(config, Mapping):
-        return  # whoever makes the connector says what is wrong
-    for key, value in config.items():
-        if not isinstance(value, str) or not (key in ("path", "uri") or key.endswith("_location")):
+def _local_paths(config: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in _settings(config):
+        if key.endswith(_OF_LIBRDKAFKA):
+            yield os.path.abspath(value)  # which takes no URL
+            continue
+        if not (key in ("path", "uri", "log_uri") or key.endswith("_location")):
             continue
         found = urlparse(value)
         if found.scheme.lower() == "file":
             yield unquote(found.path)
+        elif found.scheme.lower() == "sqlite":
+            yield os.path.abspath(unquote(found.path.removeprefix("/")))
         elif not found.scheme:
             yield os.path.abspath(value)
         elif found.scheme.lower().startswith("postgres"):
             yield from (v for k, v in parse_qsl(found.query) if k in _FILES_OF_LIBPQ)
+
+
+_OF_LIBRDKAFKA = (".location", ".file", ".keytab")
+"""How the names of its options end that are paths."""
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All that is text, also in objects within objects."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value)
+        elif isinstance(value, str):
+            yield str(key), value
 
 
 _FILES_OF_LIBPQ = ("passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")

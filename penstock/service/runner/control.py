@@ -37,6 +37,7 @@ class Deploy(BaseModel):
     storage: str
     initial: str = "Running"
     bootstrap_policy: str = "allow"
+    group: dict[str, Any] | None = None
 
 
 class Compile(BaseModel):
@@ -70,6 +71,7 @@ async def status(host: Hosted) -> dict[str, Any]:
         "status": found.status,
         "desired": found.desired,
         "details": found.details,
+        "replica": found.replica,
         "error": error or None,
         "storage": True,
         "warm": host.is_warm,

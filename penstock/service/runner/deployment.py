@@ -19,12 +19,18 @@ from penstock.pipeline import Pipeline
 from penstock.references import redacted, redacted_in
 from penstock.service.errors import error_body
 from penstock.service.runner.compiling import differing
-from penstock.service.runner.confinement import refuse_paths, refuse_programs, resolve_references
+from penstock.service.runner.confinement import (
+    refuse_group,
+    refuse_paths,
+    refuse_programs,
+    resolve_references,
+)
 from penstock.service.workers import effective_workers
 
 _log = logging.getLogger("penstock")
 
 _LIMITS = ("min_batch_size_records", "max_buffering_delay_usecs")
+_OF_REPLICA = ("leads", "lag_transactions", "lag_seconds")
 _GATHERING_USECS = 200_000
 """Many clients that push rows one by one share transactions."""
 
@@ -41,6 +47,8 @@ class Order:
     initial: str = "Running"
     bootstrap_policy: str = "allow"
     pipeline_id: str = ""
+    group: Mapping[str, Any] | None = None
+    """Where the group of replicas is, if it is one; the storage is this replica's own."""
 
 
 @dataclass
@@ -70,7 +78,8 @@ class Deployment:
             self.order.name,
             self.order.program_code,
             storage=self.order.storage,
-            config=pipeline_config(self.order.runtime_config),
+            config=pipeline_config(self.order.runtime_config)
+            | ({} if self.order.group is None else {"group": dict(self.order.group)}),
         )
         self.pipeline.registered = self.order.pipeline_id
 
@@ -81,6 +90,7 @@ class Deployment:
     def _start(self, ready: Callable[[], None]) -> None:
         try:
             refuse_paths(self.pipeline.program, self.roots)
+            refuse_group(self.order.runtime_config.get("group") or {}, self.roots)
             resolve_references(self.pipeline.program)
             ready()
             refuse_programs(application(1, {}), self.pipeline.program)
@@ -193,7 +203,15 @@ class Deployment:
             found["reason"] = redacted(self.pipeline.failure)
         if self._started and (failed := self.pipeline.sync_failure) is not None:
             found["sync_failure"] = redacted(failed)
+        if self._started and (stalled := self.pipeline.stalled):
+            found["stalled"] = {name: redacted(reason) for name, reason in stalled.items()}
         return found or None
+
+    @property
+    def replica(self) -> dict[str, Any] | None:
+        """What it is to its group now, if it has one and is up."""
+        found = self.pipeline.replica
+        return None if found is None else {name: found[name] for name in _OF_REPLICA}
 
     @property
     def broken(self) -> str | None:

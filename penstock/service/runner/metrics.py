@@ -63,11 +63,16 @@ def _values(deployment: Deployment) -> Iterator[tuple[str, str, str, float, dict
         yield "input_queued_rows", "gauge", "Rows that wait.", found["queued"], labels
         yield "input_bad_records_total", "counter", "Records put aside.", found["bad_records"], labels
         yield "input_errors_total", "counter", "Attempts that failed.", found["errors"], labels
+        for partition, at in found.get("partitions", {}).items():
+            text = "Messages that a partition has and that were not taken in."
+            yield "input_lag", "gauge", text, at["lag"], {**labels, "partition": partition}
     for name, found in stats["outputs"].items():
         labels = {"connector": name}
         yield "output_rows_total", "counter", "Rows that an output got.", found["rows"], labels
         yield "output_behind", "gauge", "Transactions that wait for an output.", found["behind"], labels
         yield "output_errors_total", "counter", "Attempts that failed.", found["errors"], labels
+        text = "1 if an output gets nothing though there is something for it."
+        yield "output_stalled", "gauge", text, found["stalled"] is not None, labels
     bytes_ = sum(trace["bytes"] for trace in stats["traces"].values())
     yield "state_bytes", "gauge", "Bytes of the state on disk.", bytes_, {}
     yield (

@@ -167,8 +167,9 @@ def output_status(name: str, found: Mapping[str, Any], stats: Mapping[str, Any])
 
 def health(found: Mapping[str, Any]) -> dict[str, Any]:
     """`ConnectorHealth` of the reference."""
-    bad = found["status"] in ("failed", "retrying")
-    return {"status": "Unhealthy" if bad else "Healthy", "description": found["last_error"] if bad else None}
+    bad = found["status"] in ("failed", "retrying", "stalled")
+    why = found.get("stalled") or found["last_error"]
+    return {"status": "Unhealthy" if bad else "Healthy", "description": why if bad else None}
 
 
 def _errors(messages: Any) -> list[dict[str, Any]]:

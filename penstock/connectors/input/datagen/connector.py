@@ -103,6 +103,10 @@ class DatagenInput(Input):
     def position(self) -> Any:
         return {"seed": self._seed, "rows": list(self._made), "plans": self._fingerprints}
 
+    def has_reached(self, position: Any, earlier: Any) -> bool:
+        pairs = zip(position["rows"], earlier["rows"], strict=False)
+        return position["seed"] == earlier["seed"] and all(now >= then for now, then in pairs)
+
     def seek(self, position: Any) -> None:
         try:
             seed, made, plans = position["seed"], position["rows"], position["plans"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
@@ -20,7 +21,6 @@ from obstore.store import S3Store
 
 from penstock.errors import SyncError
 from penstock.references import redacted, resolved
-from penstock.sync.config import SyncConfig
 
 _TIMEOUT = timedelta(seconds=60)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
@@ -40,6 +40,22 @@ class NoRangesError(Exception):
     """The store does not answer a request for some bytes of an object as it should."""
 
 
+class Access(Protocol):
+    """How a store is reached: keys may be references to secrets."""
+
+    @property
+    def endpoint(self) -> str | None: ...
+    @property
+    def region(self) -> str | None: ...
+    @property
+    def access_key(self) -> str | None: ...
+    @property
+    def secret_key(self) -> str | None: ...
+    @property
+    def upload_parts(self) -> int:
+        """How many parts of a large file are sent at once."""
+
+
 @dataclass(frozen=True)
 class Version:
     """An object as it was read; `tag` names this version of it."""
@@ -51,7 +67,7 @@ class Version:
 class Location:
     """Objects by key, below the folder of a bucket."""
 
-    def __init__(self, config: SyncConfig, bucket: str) -> None:
+    def __init__(self, config: Access, bucket: str) -> None:
         self.bucket, _, self.prefix = bucket.partition("/")
         place = "" if config.endpoint is None else f" at {config.endpoint}"
         self.label = f"s3://{bucket}{place}"
@@ -120,9 +136,11 @@ class Location:
                 raise self._translated("read", key, error) from error
             return None
 
-    def keys(self, folder: str) -> list[str]:
-        """The keys of all objects below a folder."""
-        parts = self._again("list", folder, lambda: list(obstore.list(self._store, folder or None)))
+    def keys(self, folder: str, after: str | None = None) -> list[str]:
+        """The keys of all objects below a folder, or of those that come after a key."""
+        parts = self._again(
+            "list", folder, lambda: list(obstore.list(self._store, folder or None, offset=after))
+        )
         return [one["path"] for some in parts for one in some]
 
     def check(self) -> None:
@@ -140,6 +158,10 @@ class Location:
             obstore.put(self._store, key, path, use_multipart=large, chunk_size=_PART, max_concurrency=parts)
 
         self._again("write", key, act)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Put an object there, in place of one that may have the key."""
+        self._again("write", key, lambda: obstore.put(self._store, key, data))
 
     def create(self, key: str, data: bytes) -> bool:
         """Put an object there if there is none; False if there is one."""
@@ -228,3 +250,21 @@ class Location:
 
 
 _DONE = {"read": "read", "list": "listed", "write": "written", "delete": "deleted"}
+
+
+def honours_conditions(location: Location) -> bool:
+    """Whether a store heeds If-None-Match and If-Match: it is asked to do what it must not."""
+    key = f"probe-{uuid.uuid4().hex}"
+    try:
+        if not location.create(key, b"first") or location.create(key, b"second"):
+            return False
+        first = location.read(key)
+        if first is None or not location.replace(key, b"third", first):
+            return False
+        return not location.replace(key, b"fourth", first)
+    except SyncError as error:
+        if error.status == 501:  # it says so
+            return False
+        raise
+    finally:
+        location.delete([key])

@@ -1,0 +1,1 @@
+"""Messages of Kafka into a view and out of it, beside Structured Streaming and a plain loop."""

@@ -1,0 +1,1 @@
+"""Shards: durable collections of changes over times, which several writers and readers share."""

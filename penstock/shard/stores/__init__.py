@@ -1,0 +1,1 @@
+"""Where shards lie: a directory, a bucket, a database."""
