@@ -214,6 +214,7 @@ class Replica:
             environment["PENSTOCK_FAILPOINT_AFTER"] = str(after)
         self._path = site.root / f"{name}.log"
         with self._path.open("a") as log:
+            self._began = log.tell()
             self._process = subprocess.Popen(
                 command,
                 env=environment,
@@ -232,6 +233,14 @@ class Replica:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self._process.wait(timeout=60)
+
+    def wait_until_it_runs(self) -> None:
+        """What is interrupted before it runs ends in other ways: Python itself may not have begun yet."""
+        deadline = time.monotonic() + PATIENCE
+        while "Running ·" not in self._path.read_bytes()[self._began :].decode(errors="replace"):
+            assert time.monotonic() < deadline, self.said[-2000:]
+            assert self.runs, self.said[-2000:]
+            time.sleep(0.2)
 
     def stop(self) -> None:
         """As Ctrl-C would."""
