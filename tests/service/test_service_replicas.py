@@ -287,6 +287,9 @@ def test_a_transaction_is_skipped_in_all(manager: Manager) -> None:
     manager.post("/p/start")
     all_are(manager, "Paused")
     assert manager.post("/p/resume", params={"skip_transaction": 8}).status_code == 400
+    for wrong in ("", "x", "-7", "7.0", "9" * 5000):
+        refused = manager.post("/p/resume", params={"skip_transaction": wrong})
+        assert (refused.status_code, refused.json()["error_code"]) == (400, "InvalidRequestParameter")
     assert manager.post("/p/resume", params={"skip_transaction": 7}).status_code == 202
     all_are(manager, "Running")
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from penstock.service.errors import ApiError
 from penstock.service.manager.service import Service, service_of
 
 router = APIRouter()
@@ -85,9 +86,21 @@ _STATES = ("/pause", "/resume", "/activate", "/approve")
 """After these the pipeline's status is looked at at once."""
 
 
+def _skipped(request: Request) -> int | None:
+    """The transaction that a request asks to skip."""
+    given = request.query_params.get("skip_transaction")
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) < 19):
+        text = (
+            "Invalid request: skip_transaction is no number; the pipeline's error names what can be skipped"
+        )
+        raise ApiError(400, "InvalidRequestParameter", text, {"skip_transaction": given[:40]})
+    return int(given)
+
+
 def _resume_others(service: Service, request: Request, _path: str) -> None:
-    skip = request.query_params.get("skip_transaction")
-    service.replicas.resumed(request.path_params["pipeline_name"], None if skip is None else int(skip))
+    service.replicas.resumed(request.path_params["pipeline_name"], _skipped(request))
 
 
 def _act_on_others(service: Service, request: Request, path: str) -> None:
@@ -102,6 +115,8 @@ _OF_ALL_REPLICAS = {"/resume": _resume_others, _CONNECTOR: _act_on_others}
 def _route(passed: Passed) -> Callable[[Request], Awaitable[Response]]:
     async def pass_on(request: Request) -> Response:
         service = service_of(request)
+        if "skip_transaction" in passed.query:
+            _skipped(request)  # before anybody acts on it
         names = {name: quote(value, safe="") for name, value in request.path_params.items()}
         path = passed.path.format(**names)
         answer = await service.proxy.pass_on(request, request.path_params["pipeline_name"], path)
