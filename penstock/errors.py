@@ -54,6 +54,12 @@ class UnreachableError(ConnectorError):
     code = "UNREACHABLE"
 
 
+class NoSchemaError(ConnectorError):
+    """A schema registry does not have the schema of a message, or not one that can be used."""
+
+    code = "NO_SCHEMA"
+
+
 class ReplayError(PenstockError):
     """What is read in a replay is not what was read before the restart."""
 

@@ -685,6 +685,11 @@ def test_a_schema_that_the_registry_does_not_have(
     source = Source(kafka, topic, format={"name": "avro", "config": fresh})
     with pytest.raises(UnreachableError, match="not now"):
         source.next()
+    registry[0].broken, registry[0].refuses = False, True
+    source = Source(kafka, topic, format={"name": "avro", "config": {**fresh, "registry_timeout_secs": 5}})
+    with pytest.raises(ConnectorError, match=r"HTTP 401: who are you\?"):  # no message is at fault for that
+        source.next()
+    assert source.bad == []
 
 
 # -- metadata --------------------------------------------------------------------------------------

@@ -261,6 +261,7 @@ class _Registry(BaseHTTPRequestHandler):
     subjects: dict[str, list[int]]
     asked: list[tuple[str, str | None, str | None]]
     broken = False
+    refuses = False
 
     def do_GET(self) -> None:
         number = int(self.path.rsplit("/", 1)[1])
@@ -281,6 +282,8 @@ class _Registry(BaseHTTPRequestHandler):
         type(self).asked.append((self.path, self.headers["Authorization"], self.headers["X-Team"]))
         if self.broken:
             status, body = 503, {"message": "not now"}
+        if self.refuses:
+            status, body = 401, {"message": "who are you?"}
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

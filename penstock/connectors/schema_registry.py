@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from penstock.connectors.config import Section
-from penstock.errors import ConnectorError, UnreachableError
+from penstock.errors import ConnectorError, NoSchemaError, UnreachableError
 from penstock.references import has_reference, redacted, resolved
 
 if TYPE_CHECKING:
@@ -122,11 +122,11 @@ class SchemaRegistry:
         if number not in self._known:
             told = self._ask("GET", f"/schemas/ids/{number}", f"cannot get the schema {number}")
             if told.get("schemaType", "AVRO") != "AVRO":
-                raise ConnectorError(f"{self.where}: schema {number} is not Avro but {told['schemaType']}")
+                raise NoSchemaError(f"{self.where}: schema {number} is not Avro but {told['schemaType']}")
             try:
                 self._known[number] = json.loads(told["schema"])
             except (KeyError, TypeError, ValueError) as error:
-                raise ConnectorError(f"{self.where}: schema {number} cannot be read ({error})") from error
+                raise NoSchemaError(f"{self.where}: schema {number} cannot be read ({error})") from error
         return self._known[number]
 
     def register(self, subject: str, schema: Any) -> int:
@@ -182,7 +182,8 @@ class SchemaRegistry:
                 told = None
             if isinstance(told, dict):
                 return told
-        raise ConnectorError(f"{self.where}: {doing} ({url}): {_said(answer)}")
+        kind = NoSchemaError if answer.status_code == 404 else ConnectorError
+        raise kind(f"{self.where}: {doing} ({url}): {_said(answer)}")
 
 
 def _said(answer: httpx.Response) -> str:

@@ -96,6 +96,8 @@ class Binding:
         self._lock = threading.RLock()
         """Held while the writer writes or is replaced."""
         self._purpose = ""
+        self._cleaned = 0
+        """Rows of transactions up to this one were deleted."""
         self._announcements: dict[int, int] = {}
         """The transactions that were read ahead with which a generation said what it computes."""
         self._read: dict[int, str] = {}
@@ -190,7 +192,8 @@ class Binding:
     @property
     def member(self) -> str:
         """What this replica is called among those who write; another one when others took it for gone."""
-        return "" if self._writer is None else self._writer.id
+        writer = self._writer  # another thread may give it up
+        return "" if writer is None else writer.id
 
     @property
     def state(self) -> State:
@@ -491,8 +494,11 @@ class Binding:
     def clean(self) -> None:
         """Delete rows that every replica has, and those of decisions that were not taken."""
         since = self.state.since
+        if since <= self._cleaned:  # nothing has become needless: there may be a great many of them
+            return
         keys = self.place.blobs.keys(self._rows)
-        self.place.blobs.delete([key for key in keys if _number_of(key) <= since and since > 0])
+        self.place.blobs.delete([key for key in keys if _number_of(key) <= since])
+        self._cleaned = since
 
     @property
     def _rows(self) -> str:

@@ -35,7 +35,8 @@ class Progress:
     began: float | None = None
     """When it was not behind for the first time; None: it is."""
     behind: float | None = None
-    """Since when it lacks something."""
+    """Since when it lacks something and gets on by nothing."""
+    last: int = -1
     count: int = 0
 
     def after(self, decided: int, last: int) -> Progress:
@@ -43,8 +44,8 @@ class Progress:
         now = time.monotonic()
         lag = max(0, decided - last)
         began = None if lag > CLOSE else (now if self.began is None else self.began)
-        behind = None if lag == 0 else (now if self.behind is None or lag < self.lag else self.behind)
-        return replace(self, lag=lag, began=began, behind=behind, count=self.count + 1)
+        behind = None if lag == 0 else (now if self.behind is None or last > self.last else self.behind)
+        return replace(self, lag=lag, began=began, behind=behind, last=last, count=self.count + 1)
 
     @property
     def lag_seconds(self) -> float:
@@ -126,7 +127,7 @@ def _refuse_unready(place: Place, group: str, generation: int) -> None:
 def _told(place: Place, group: str, generation: int) -> dict[str, Told]:
     found = {}
     for key in place.blobs.keys(progress_key(group, generation, "").rstrip("/")):
-        data = place.blobs.get(key)
+        data = None if key.endswith(".tmp") else place.blobs.get(key)  # one that is being written, or was
         if data is not None:
             found[key] = Told(**json.loads(data))
     return found

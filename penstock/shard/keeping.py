@@ -86,6 +86,8 @@ class Keeper:
                     self.merge()
             except PenstockError as error:
                 _log.warning("%s: %s", self.shard, error)
+            except Exception:  # without signs of life, everything that is held here would be given up
+                _log.exception("%s", self.shard)
             self._wake.wait(max(0.01, due - time.monotonic()))
             self._wake.clear()
 

@@ -23,6 +23,9 @@ from penstock.shard.rows import TIME, changes_hash, consolidated, schema_with_ti
 from penstock.shard.shard import Shard
 from penstock.shard.state import Batch, Fence, Part, State, refuse_bounds
 
+LONG_UPLOAD = 8 << 20
+"""Bytes that may take longer than signs of life can wait."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -45,6 +48,11 @@ class Attempt:
     hash: str
     waiting: dict[str, bytes] = field(compare=False)
     """What has to be uploaded yet."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes that is."""
+        return sum(map(len, self.waiting.values()))
 
 
 class ShardWriter:
@@ -138,7 +146,7 @@ class ShardWriter:
             if (before.hash, before.batch.lower, before.batch.upper) == (hash_, lower, upper):
                 return before
             self._give_up(before.batch, known=False)
-        waiting = self.encoded(table)
+        waiting = self.encoded(table, self.id)
         batch = Batch(lower, upper, tuple(part for part, _ in waiting))
         return Attempt(secrets.token_hex(8), batch, hash_, {part.key: data for part, data in waiting})
 
@@ -146,16 +154,22 @@ class ShardWriter:
         machine, batch = self.shard.machine, attempt.batch
         self._unsure = attempt
 
-        def change(state: State, _: int) -> State | None:
+        def is_due(state: State) -> bool:
             if self._counted(state, attempt):
-                return None
+                return False
             state.refuse_fenced(self._fence)
             state.writer(self.id)
-            if state.upper != batch.lower:
+            return state.upper == batch.lower
+
+        def change(state: State, _: int) -> State | None:
+            if not is_due(state):
                 return None
             self._upload(attempt)
             return state.appended(self.id, attempt.token, batch, attempt.hash)
 
+        # A long upload must not keep the signs of life waiting, which need the machine as `update` does.
+        if attempt.size > LONG_UPLOAD and is_due(machine.refresh()):
+            self._upload(attempt)
         machine.update(change)
         return self._done(attempt)
 
@@ -187,11 +201,14 @@ class ShardWriter:
 
     def merge(self, run: Sequence[Batch], table: pa.Table) -> bool:
         """Put one batch with these changes in place of several; False if they are not there any more."""
-        found = self.encoded(table)
+        id_ = (
+            self.id
+        )  # an append may register anew meanwhile, and what this one put is then anybody's to delete
+        found = self.encoded(table, id_)
         new = Batch(run[0].lower, run[-1].upper, tuple(part for part, _ in found))
 
         def change(state: State, number: int) -> State | None:
-            state.writer(self.id)
+            state.writer(id_)
             return None if new in state.batches else state.merged(run, new, number)
 
         try:
@@ -209,13 +226,13 @@ class ShardWriter:
 
     # -- objects --------------------------------------------------------------------------------
 
-    def encoded(self, table: pa.Table) -> list[tuple[Part, bytes]]:
+    def encoded(self, table: pa.Table, id_: str) -> list[tuple[Part, bytes]]:
         """The parts that changes become, under keys that tell who put them; nothing is uploaded yet."""
         found = []
         for start in range(0, table.num_rows, parts.MAX_ROWS):
             piece = table.slice(start, parts.MAX_ROWS)
             data, content = parts.encode(piece)
-            key = f"{folder_of_parts(self.shard)}/{self.id}-{next(self._count):08}.arrow"
+            key = f"{folder_of_parts(self.shard)}/{id_}-{next(self._count):08}.arrow"
             found.append((Part(key, content, piece.num_rows), data))
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pyarrow as pa
 import pytest
@@ -295,13 +296,70 @@ def test_what_a_lost_writer_uploaded_is_cleaned_up(place: Place) -> None:
     shard = opened(place, lease=1e-9)
     keeper = Keeper(shard, ShardWriter(shard, "keeper"))
     lost = ShardWriter(opened(place), "lost")
-    ((part, data),) = lost.encoded(changes((1, "a", 0, 1)))
+    ((part, data),) = lost.encoded(changes((1, "a", 0, 1)), lost.id)
     place.blobs.put(part.key, data)
     keeper.keep()
     assert place.blobs.keys("s/parts") == [part.key], "it may still be appended"
     keeper.keep()
     keeper.keep()
     assert place.blobs.keys("s/parts") == []
+
+
+def test_a_merge_of_one_who_was_taken_for_gone_does_not_count(place: Place) -> None:
+    """What it put is anybody's to delete, also if it has registered anew meanwhile."""
+    shard = opened(place, lease=1e-9)
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    slow = ShardWriter(opened(place), "slow")
+    for time in range(2):
+        slow.compare_and_append(changes((1, "a", time, 1)), time, time + 1)
+    run = list(slow.shard.machine.state.batches)
+    put = slow.shard.put
+
+    def put_slowly(key: str, data: bytes) -> None:
+        put(key, data)
+        slow.shard.put = put  # type: ignore[method-assign]
+        before = slow.id
+        for _ in range(3):
+            keeper.expel()
+            keeper.beat()
+        keeper.clean()
+        assert slow.compare_and_append(None, 2, 3).appended
+        assert slow.id != before
+
+    slow.shard.put = put_slowly  # type: ignore[method-assign]
+    with pytest.raises(LeaseExpiredError):
+        slow.merge(run, slow.shard.changes(0, 2))
+    assert counted(opened(place).snapshot(2)) == {(1, "a"): 2}
+
+
+def test_nothing_ends_the_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = opened(place, lease=0.06)
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    monkeypatch.setattr(keeper, "merge", lambda: 1 / 0)
+    keeper.start()
+    beats = shard.machine.state.writers[keeper.writer.id].beat if keeper.writer else 0
+    deadline = monotonic() + 30
+    while shard.machine.refresh().writers[keeper.writer.id if keeper.writer else ""].beat < beats + 3:
+        assert monotonic() < deadline
+    keeper.stop()
+
+
+def test_a_long_upload_keeps_no_sign_of_life_waiting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.shard.writer.LONG_UPLOAD", 0)
+    writer = ShardWriter(opened(place), "writer")
+    keeper = Keeper(writer.shard, writer)
+    put = writer.shard.put
+
+    def put_slowly(key: str, data: bytes) -> None:
+        beating = threading.Thread(target=keeper.beat)
+        beating.start()
+        beating.join(30)
+        assert not beating.is_alive()
+        put(key, data)
+
+    monkeypatch.setattr(writer.shard, "put", put_slowly)
+    assert writer.compare_and_append(changes((1, "a", 0, 1)), 0, 1).appended
+    assert counted(opened(place).snapshot(0)) == {(1, "a"): 1}
 
 
 def test_those_who_give_signs_of_life_stay(place: Place) -> None:

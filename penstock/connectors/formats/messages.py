@@ -24,7 +24,7 @@ from penstock.connectors.formats.record import Record, Rejections, Target, to_ba
 from penstock.connectors.interface import INSERT
 from penstock.connectors.misfit import sql_name
 from penstock.connectors.schema_registry import SchemaRegistry
-from penstock.errors import ConnectorError, UnreachableError
+from penstock.errors import ConnectorError, NoSchemaError
 from penstock.trace.rows import Index
 
 
@@ -226,9 +226,7 @@ def _avro(
                 try:
                     if id_ not in parsed:
                         parsed[id_] = fastavro.parse_schema(registry.schema(id_))
-                except UnreachableError:
-                    raise
-                except (ConnectorError, *_NO_SCHEMA) as error:
+                except _NO_SCHEMA as error:
                     rejections(number, f"its schema cannot be had: {error}", _hex(value))
                     continue
                 written = parsed[id_]
@@ -248,7 +246,8 @@ def _avro(
     yield from _batch(records, target, rejections)
 
 
-_NO_SCHEMA = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+_NO_SCHEMA = (NoSchemaError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+"""It is the message's own fault. A registry that does not answer, or refuses to, is none of the message."""
 
 
 def _batch(

@@ -283,11 +283,17 @@ class _Producer:
     ) -> None:
         topic, produce = self._topic, client.produce
         for count, (key, value, op) in enumerate(messages, 1):
-            try:
-                produce(topic, value, key, headers=headers[op])
-            except BufferError:
-                self._wait(client, len(client) // 2, doing)
-                produce(topic, value, key, headers=headers[op])
+            while True:
+                try:
+                    produce(topic, value, key, headers=headers[op])
+                    break
+                except BufferError:  # too many of them, or too many bytes
+                    if not len(client):
+                        raise ConnectorError(
+                            f"{doing}: a message does not fit into the producer's queue; raise"
+                            " queue.buffering.max.kbytes of the connector"
+                        ) from None
+                    self._wait(client, len(client) // 2, doing)
             if count % _POLL_EVERY == 0:
                 client.poll(0)
                 self._check_refused()
