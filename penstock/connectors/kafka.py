@@ -288,6 +288,12 @@ _READING: Mapping[str, Any] = {
 """librdkafka's options where the configuration says nothing."""
 
 
+def _is_sign(message: Message) -> bool:
+    """Whether it tells that the partition is read, rather than of trouble."""
+    error = message.error()
+    return error is None or bool(error.code() == KafkaError._PARTITION_EOF)
+
+
 def _offset(message: Message) -> int:
     return int(message.offset())
 
@@ -339,17 +345,16 @@ class RangeReader:
         size = 0
         heard = time.monotonic()
         ended = False
-        moved = heard
+        ended_first: float | None = None
+        """When the end was seen for the first time since there was a message."""
         next_ = start
         while next_ < end:
             messages = self._left or self._received(most)
             self._left = []
-            silent = time.monotonic() - heard
-            if messages:
-                heard = time.monotonic()
-            elif ended and silent > _END_SECONDS:
+            now = time.monotonic()
+            if not messages and ended and now - heard > _END_SECONDS:
                 # The partition was at its end, perhaps before the rest of the range came to be: look again.
-                if time.monotonic() - moved > PATIENCE_SECONDS:
+                if ended_first is not None and now - ended_first > PATIENCE_SECONDS:
                     raise TopicRecreatedError(
                         f"{doing}: the partition ends at offset {next_}. The topic lost messages, or was"
                         " deleted and made again. Put the messages back, or start with an empty storage"
@@ -357,11 +362,12 @@ class RangeReader:
                     )
                 self._consumer.assign([TopicPartition(topic, partition, next_)])
                 ended, heard = False, time.monotonic()
-            elif silent > STALL_SECONDS:
+            elif not any(map(_is_sign, messages)) and now - heard > STALL_SECONDS:
                 raise UnreachableError(
                     f"{doing} (Kafka at {self._cluster.shown}): nothing came for {STALL_SECONDS:.0f} s"
                 )
             if messages and not any(message.error() for message in messages):
+                heard, ended_first = now, None
                 cut = bisect_left(messages, end, key=_offset)
                 more = sum(map(len, messages[:cut]))
                 if len(gathered) + cut <= most and size + more < CHUNK_BYTES:
@@ -369,7 +375,6 @@ class RangeReader:
                     size += more
                     self._left = messages[cut:]
                     next_ = end if self._left else messages[-1].offset() + 1
-                    moved = heard
                     continue
             for index, message in enumerate(messages):
                 error = message.error()
@@ -378,7 +383,8 @@ class RangeReader:
                         continue  # of what was read before
                     if error.code() == KafkaError._PARTITION_EOF:
                         next_ = max(next_, message.offset())
-                        ended = True
+                        ended, heard = True, now
+                        ended_first = ended_first or now
                         if next_ >= end:
                             self._left = messages[index:]  # it does not come twice, and the next may need it
                             break
@@ -396,11 +402,11 @@ class RangeReader:
                 next_ = message.offset() + 1
                 gathered.append(message)
                 size += len(message)
-                moved = heard
+                heard, ended_first = now, None
                 if len(gathered) == most or size >= CHUNK_BYTES:
                     yield gathered
                     gathered, size = [], 0
-                    heard = moved = time.monotonic()  # whatever they took who got them
+                    heard = time.monotonic()  # whatever they took who got them
         if gathered:
             yield gathered
         self._at = (topic, topic_id, partition, end)

@@ -98,6 +98,12 @@ class SchemaRegistry:
                     f"{config.path}.{name}: a secret must not stand in a program; put it into an environment"
                     " variable of the driver and the executors, and write ${env:NAME} with its name here"
                 )
+        proxy = config.optional("registry_proxy", str)
+        if proxy is not None and (secret := urlsplit(proxy).password) and not has_reference(secret):
+            raise ConnectorError(
+                f"{config.path}.registry_proxy: a password must not stand in a program; write ${{env:NAME}}"
+                " in its place, with the name of an environment variable of the driver and the executors"
+            )
         username = config.optional("registry_username", str)
         password, token = (config.optional(name, str) for name in _SECRETS)
         if (username is None) != (password is None):
@@ -110,7 +116,7 @@ class SchemaRegistry:
             config.path,
             tuple(url.rstrip("/") for url in urls),
             headers,
-            config.optional("registry_proxy", str),
+            proxy,
             config.count("registry_timeout_secs", least=1) or TIMEOUT_SECONDS,
             username,
             password,
@@ -157,9 +163,10 @@ class SchemaRegistry:
             headers["Authorization"] = f"Bearer {resolved(self.token)}"
         if body is not None:
             headers["Content-Type"] = _CONTENT
+        proxy = None if self.proxy is None else resolved(self.proxy)
         silent: list[str] = []
         with httpx.Client(
-            auth=auth, headers={"Accept": f"{_CONTENT}, application/json", **headers}, proxy=self.proxy,
+            auth=auth, headers={"Accept": f"{_CONTENT}, application/json", **headers}, proxy=proxy,
             timeout=self.timeout, follow_redirects=True,
         ) as client:  # fmt: skip
             for url in self.urls:

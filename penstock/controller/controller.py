@@ -28,7 +28,14 @@ from penstock.controller.transactions import Transactions
 from penstock.controller.work import Ask, Request, Work, WorkQueue, drop
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
-from penstock.errors import DamagedError, FencedError, PenstockError, StateError, StorageError
+from penstock.errors import (
+    DamagedError,
+    DivergedError,
+    FencedError,
+    PenstockError,
+    StateError,
+    StorageError,
+)
 from penstock.failpoints import failpoint
 from penstock.journal.arrival import Arrival
 from penstock.journal.record import API, Kind
@@ -298,6 +305,9 @@ class Controller:
         if isinstance(error, FencedError):
             self.fenced(error)
             return
+        if isinstance(error, DivergedError) and self._group is not None:
+            self._write_no_more(error)
+            return
         _log.error("%s", error)
         self._failure = error
 
@@ -373,9 +383,7 @@ class Controller:
                 transactions.end(Event.ROLL_BACK, Kind.ROLL_BACK, {})
             case Ask.SKIP:
                 self._expect(request)
-                reason = getattr(self.error, "reason", None) or str(self.error)
-                transactions.end(Event.SKIP, Kind.SKIP, {"reason": reason})
-                _log.warning("transaction %d was skipped: %s", machine.number, reason)
+                self._skip()
             case Ask.RETRY:
                 if machine.state is State.FAILED:
                     self._evaluate()
@@ -384,6 +392,35 @@ class Controller:
             case Ask.CONNECTOR:
                 transactions.pause_connector(request.note["connector"], request.note["paused"])
         return machine.number
+
+    def _skip(self) -> None:
+        """Go on without the transaction that failed; so do all replicas."""
+        transactions, group = self._transactions, self._group
+        machine = transactions.machine
+        machine.after(Event.SKIP)
+        if group is not None and not group.has_skipped(machine.number):
+            self._refuse_to_skip_alone(machine.number)
+            group.skip(machine.number)
+        reason = getattr(self.error, "reason", None) or str(self.error)
+        transactions.end(Event.SKIP, Kind.SKIP, {"reason": reason})
+        _log.warning("transaction %d was skipped: %s", machine.number, reason)
+
+    def _refuse_to_skip_alone(self, number: int) -> None:
+        """What another replica has run cannot be skipped any more."""
+        for output in self._outputs:
+            if isinstance(output.output, ShardOutput) and output.output.has_changes(number):
+                raise StateError(
+                    f"another replica has run transaction {number}, so it is not to be skipped: try it again"
+                    " with 'resume', and if it still fails here, start this replica anew, with an empty"
+                    " storage directory"
+                )
+
+    def _skip_with_others(self) -> None:
+        """Other replicas may go on without the transaction that failed here."""
+        group, machine = self._group, self._transactions.machine
+        assert group is not None, "it is a replica"
+        if machine.state is State.FAILED and group.has_skipped(machine.number):
+            self._queue.ask(Request(Ask.SKIP, machine.number))
 
     def _evaluate(self) -> None:
         self._transactions.evaluate()
@@ -481,6 +518,7 @@ class Controller:
             able=lambda: not self._is_stuck(),
             free=lambda: not any(output.is_full for output in self._outputs),
             follow=self._follow,
+            skip=self._skip_with_others,
         )
 
     @property
@@ -677,7 +715,11 @@ class Controller:
         return self.error
 
     def fenced(self, error: FencedError) -> None:
-        """Another run has taken over: no output gets anything more from this one."""
+        """Another run has taken over."""
+        self._write_no_more(error)
+
+    def _write_no_more(self, error: PenstockError) -> None:
+        """No output gets anything more from this run: it may not write, or others know better."""
         self._break(error)
         for output in self._outputs:
             output.unbind()
@@ -687,8 +729,8 @@ class Controller:
     def _break(self, error: Exception) -> None:
         """What is on disk and what is in memory may differ now: take nothing more, and save nothing."""
         broken: PenstockError = StateError(f"the pipeline cannot go on: {error} Stop it and start it again.")
-        if isinstance(error, FencedError):
-            broken = FencedError(str(error))  # starting it again does not help
+        if isinstance(error, FencedError | DivergedError):
+            broken = type(error)(str(error))  # starting it again does not help
         self._transactions.broken = broken  # before anything else: no checkpoint is taken of it
         if isinstance(error, DamagedError):
             broken = self._transactions.broken = self._transactions.storage.checkpoints.damage(error)

@@ -275,8 +275,11 @@ class OutputRunner:
         """The transaction up to which it has everything; at most this one, which it was given or does not
         need."""
         with self._changed:
+            if self.whole:  # who follows has all rows, and gives them when it leads
+                return transaction if self.follows else min(transaction, self.delivered)
             if self._waiting:
-                return min(transaction, self._waiting[0][0] - 1)
+                first = self._waiting[0][0]
+                return min(transaction, self.delivered if first == self._whole_at else first - 1)
             behind = self.output.advances and self._passed > self.delivered
             return min(transaction, self.delivered) if behind else transaction
 

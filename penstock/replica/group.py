@@ -93,6 +93,8 @@ class Group:
         self._beat = -1
         self._known_as = ""
         self._told: dict[str, int] = {}
+        self._forgotten = -1
+        """The transaction up to which it is forgotten what was skipped."""
         self.generation = 0
         self.read_only = False
         """Whether its generation has decided nothing yet: it computes, and writes nothing."""
@@ -272,6 +274,33 @@ class Group:
         """Have rows of clients be a transaction after all that are decided; see `Binding.propose`."""
         return None if self.read_only else self._joined.propose(arrivals, at)
 
+    # -- skipping -------------------------------------------------------------------------------
+
+    def skip(self, number: int) -> None:
+        """Have all replicas go on without a transaction that cannot be evaluated."""
+        self._joined.place.blobs.put(self._skip_key(number), b"{}")
+
+    def has_skipped(self, number: int) -> bool:
+        """Whether somebody said so."""
+        return self._joined.place.blobs.get(self._skip_key(number)) is not None
+
+    def _skip_key(self, number: int) -> str:
+        return f"{self._skips}/{number:016}"
+
+    @property
+    def _skips(self) -> str:
+        return f"{self.config.name}/skipped/{self._joined.id}"
+
+    def _forget_skips(self) -> None:
+        """Of transactions that every replica has."""
+        since = self._joined.state.since
+        if self._forgotten < since:
+            blobs = self._joined.place.blobs
+            gone = [key for key in blobs.keys(self._skips) if int(key.rpartition("/")[2]) <= since]
+            if gone:
+                blobs.delete(gone)
+            self._forgotten = since
+
     # -- watching -------------------------------------------------------------------------------
 
     def start(
@@ -288,13 +317,15 @@ class Group:
         lost: Callable[[PenstockError], None],
         able: Callable[[], bool],
         free: Callable[[], bool],
+        skip: Callable[[], None],
     ) -> None:
         """Watch the group in a thread.
 
         `last` is the last transaction that ended here, and what came up to `everywhere` is in all outputs;
         `news` is called when others decided on a later one, `lead` when this replica begins or ceases to
-        lead. `frontiers` are how far the outputs are which it leads, and `reached` is told how far they are
-        if another one leads.
+        lead. `skip` is called from time to time, to look whether others skipped what fails here. `frontiers`
+        are how far the outputs are which it leads, and `reached` is told how far they are if another one
+        leads.
         """
 
         def run() -> None:
@@ -302,21 +333,22 @@ class Group:
             while not self._stopped.wait(LOOK_SECONDS):
                 try:
                     self._able = able()
-                    self._take_part(free())
+                    self._take_part(free(), lead)
                     self._look(last(), news, lead, promoted)
                     if time.monotonic() >= slow:
                         slow = time.monotonic() + min(1.0, self.config.lease / 5)
                         if self.read_only:
                             follow()
+                        skip()
                         self._settle(everywhere(), frontiers(), reached)
                     self.trouble = None
                 except FencedError as error:
                     fenced(error)
-                    self._resign()
+                    self._resign(lead)
                     return
                 except StorageError as error:
                     lost(error)
-                    self._resign()
+                    self._resign(lead)
                     return
                 except PenstockError as error:
                     self._complain(error, lead)
@@ -327,8 +359,9 @@ class Group:
         self._thread = threading.Thread(target=run, name="penstock group", daemon=True)
         self._thread.start()
 
-    def _resign(self) -> None:
+    def _resign(self, lead: Callable[[bool], None]) -> None:
         """Leave it to others to lead."""
+        self._lead(False, lead)
         try:
             self._joined.take_part(False)
         except PenstockError as error:  # they find out by themselves
@@ -359,11 +392,14 @@ class Group:
         if state.upper > last + 1:
             news()
 
-    def _take_part(self, free: bool) -> None:
+    def _take_part(self, free: bool, lead: Callable[[bool], None]) -> None:
         """Whoever cannot go on, or does not though it is `free` to, leaves it to others to lead."""
         hung = free and self._progress.lag_seconds > max(_HUNG_SECONDS, 3 * self.config.lease)
-        if not self.read_only:
-            self._joined.take_part(self._able and not hung)
+        if self.read_only:
+            return
+        if not self._able or hung:
+            self._lead(False, lead)  # before another one may
+        self._joined.take_part(self._able and not hung)
 
     def _observe(self, state: State, began: float) -> None:
         """Note when the others saw a sign of life at the earliest: after the last look that saw none."""
@@ -410,6 +446,7 @@ class Group:
                 reached(output, int(json.loads(data)["transaction"]))
         if not self.read_only:
             binding.clean()
+            self._forget_skips()
 
     def _tell_progress(self) -> None:
         """Say how far this replica is, for those who would promote its generation."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import PenstockError, StateError
+from penstock.errors import DivergedError, EvaluationError, PenstockError, StateError
 from penstock.shard.shard import Shard
 from penstock.shard.stores.place import PlaceConfig
 
@@ -284,6 +284,80 @@ def test_rows_sent_to_a_slow_one_are_not_kept_waiting(site: Site) -> None:
     until(lambda: sums(a) == sums(b) == of(*ids))
     until(lambda: delivered(site) == of(*ids))
     b.stop()
+
+
+def test_one_that_computes_something_else_writes_no_more(site: Site) -> None:
+    a, b = site.replica("a"), site.replica("b")
+    b.start()
+    until(lambda: b.stats()["group"]["leads"])
+    a.start()
+    site.lines("one", 1, 2, 3)
+    until(lambda: sums(a) == sums(b) == of(1, 2, 3))
+    slowed(b, 1.0)
+    wrong = next(o for o in b._controller._outputs if o.name == "shared").output  # type: ignore[union-attr]
+    right = wrong.write
+    wrong.write = lambda number, changes: right(number, changes.slice(1))  # type: ignore[method-assign]
+    a.insert("t", [{"id": 4, "g": "y", "n": 4}])
+    a.flush()
+    until(lambda: b.state == "Stopped")
+    assert b.failure_code == "DIVERGED"
+    with pytest.raises(DivergedError, match="has other changes for transaction"):
+        b.insert("t", [{"id": 5, "g": "z", "n": 5}])
+    until(lambda: a.stats()["group"]["leads"])
+    a.insert("t", [{"id": 6, "g": "x", "n": 6}])
+    a.flush()
+    until(lambda: delivered(site) == of(1, 2, 3, 4, 6))
+    until(lambda: {r["g"]: (r["c"], r["s"]) for r in site.shard()} == of(1, 2, 3, 4, 6))
+
+
+def broken_by_zero(site: Site) -> str:
+    return site.program() + "CREATE MATERIALIZED VIEW shares AS SELECT id, 100 / n AS share FROM t;"
+
+
+def test_what_one_skips_all_skip(site: Site) -> None:
+    program = broken_by_zero(site)
+    a, b = site.replica("a", program=program), site.replica("b", program=program)
+    a.start()
+    b.start()
+    a.insert("t", [{"id": 1, "g": "y", "n": 1}])
+    a.flush()
+    a.insert("t", [{"id": 3, "g": "x", "n": 0}])
+    with pytest.raises(EvaluationError):
+        a.flush()
+    number = a.last_transaction + 1
+    until(lambda: a.state == b.state == "Paused")
+    a.resume(skip_transaction=number)
+    until(lambda: b.state == "Running")
+    b.insert("t", [{"id": 2, "g": "z", "n": 2}])
+    b.flush()
+    until(lambda: sums(a) == sums(b) == of(1, 2))
+    c = site.replica("c", program=program)
+    c.start()
+    until(lambda: sums(c) == of(1, 2))
+    until(lambda: delivered(site) == of(1, 2))
+
+
+def test_what_others_have_run_is_not_skipped(site: Site) -> None:
+    a, b = site.replica("a"), site.replica("b")
+    a.start()
+    b.start()
+    site.lines("one", 1)
+    until(lambda: sums(a) == sums(b) == of(1))
+    transactions = b._controller._transactions  # type: ignore[union-attr]
+    run = transactions.run
+
+    def fail(*_: object) -> Any:
+        raise EvaluationError("no memory")
+
+    transactions.run = fail  # type: ignore[method-assign]
+    a.insert("t", [{"id": 2, "g": "z", "n": 2}])
+    a.flush()
+    until(lambda: b.state == "Paused")
+    with pytest.raises(StateError, match="another replica has run transaction"):
+        b.resume(skip_transaction=a.last_transaction)
+    transactions.run = run  # type: ignore[method-assign]
+    b.resume()
+    until(lambda: sums(b) == of(1, 2))
 
 
 def test_what_cannot_be_is_refused(site: Site) -> None:

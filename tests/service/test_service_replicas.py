@@ -282,7 +282,7 @@ def test_all_are_paused_and_resumed(manager: Manager) -> None:
     all_are(manager, "Running")
 
 
-def test_a_transaction_is_skipped_in_all(manager: Manager) -> None:
+def test_what_all_fail_with_can_be_skipped(manager: Manager) -> None:
     manager.create("p", "good stuck-0 stuck-1", replicas=2, fault_tolerance=EXACTLY_ONCE)
     manager.post("/p/start")
     all_are(manager, "Paused")
@@ -291,7 +291,20 @@ def test_a_transaction_is_skipped_in_all(manager: Manager) -> None:
         refused = manager.post("/p/resume", params={"skip_transaction": wrong})
         assert (refused.status_code, refused.json()["error_code"]) == (400, "InvalidRequestParameter")
     assert manager.post("/p/resume", params={"skip_transaction": 7}).status_code == 202
-    all_are(manager, "Running")
+    wait_replica(manager, 0, lambda one: one["status"] == "Running")  # the other one is told by its group
+
+
+def test_one_that_cannot_go_on_is_left_for_one_that_can(manager: Manager) -> None:
+    manager.create("p", "good stuck-0", replicas=2, fault_tolerance=EXACTLY_ONCE)
+    manager.post("/p/start")
+    wait_replica(manager, 0, lambda one: one.get("status") == "Paused")
+    other = wait_replica(manager, 1, lambda one: one.get("status") == "Running")
+    found = manager.wait(
+        "p", lambda row: row["deployment_resources_status_details"]["pid"] == other["pid"], 40
+    )
+    assert "cannot run a transaction" in found["deployment_resources_status_details"]["took_over"]
+    manager.wait("p", lambda row: row["deployment_status"] == "Running")
+    assert wait_replica(manager, 0, lambda one: one["status"] == "Paused")["requests"] is False
 
 
 def test_a_connector_is_paused_in_all(manager: Manager) -> None:
@@ -333,6 +346,15 @@ def test_ctrl_c_stops_all_and_the_next_manager_starts_them(start_manager: StartM
     second = start_manager()
     all_are(second, "Running")
     assert [checkpoints(second, replica) for replica in (0, 1)] == [1, 1]
+
+
+def test_one_that_hangs_at_ctrl_c_is_started_again(start_manager: StartManager) -> None:
+    first = start_manager(spares=0)
+    start(first)
+    os.kill(pids(first)[0], signal.SIGSTOP)
+    assert first.stop() == 0
+    second = start_manager(spares=0)
+    assert all_are(second, "Running")["deployment_error"] is None
 
 
 def test_a_second_ctrl_c_waits_for_none_and_loses_none(start_manager: StartManager) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.service.real import Load, Pipeline, Served
+from tests.service.real import Load, Pipeline, Served, until
 
 SECONDS = 60 * float(os.environ.get("PENSTOCK_SERVICE_MINUTES", "1"))
 GROWTH = 1.25
@@ -53,8 +53,7 @@ def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             assert threads_after <= threads_before + 3, seen
         for pipeline in pipelines:
             pipeline.stop()
-        time.sleep(1)
-        assert service.processes() == []
+        until(lambda: service.processes() == [])
         assert manager.num_threads() < 60
         assert service.stop() == 0
     finally:

@@ -28,7 +28,7 @@ class Memory(Blobs, Log):
         return self.objects.get(key)
 
     def keys(self, folder: str) -> Sequence[str]:
-        return sorted(key for key in self.objects if key.startswith(f"{folder}/"))
+        return sorted(key for key in list(self.objects) if key.startswith(f"{folder}/"))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -38,7 +38,7 @@ class Memory(Blobs, Log):
         return self.records.setdefault(name, {}).setdefault(number, data) is data
 
     def numbers(self, name: str, after: int = -1) -> Sequence[int]:
-        return sorted(number for number in self.records.get(name, {}) if number > after)
+        return sorted(number for number in list(self.records.get(name, {})) if number > after)
 
     def read(self, name: str, number: int) -> bytes | None:
         return self.records.get(name, {}).get(number)

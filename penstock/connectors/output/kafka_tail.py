@@ -105,17 +105,16 @@ class _Windows:
             self._consumer.resume(places)  # the window before paused them, and that outlives an assignment
             heard = time.monotonic()
             while left:
+                if time.monotonic() - heard > _STALL_SECONDS:
+                    raise UnreachableError(f"{self._doing}: nothing came for {_STALL_SECONDS:.0f} s")
                 first = self._consumer.poll(0.2)
                 messages = [] if first is None else [first, *self._consumer.consume(_MOST, 0)]
-                if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _STALL_SECONDS:
-                    raise UnreachableError(f"{self._doing}: nothing came for {_STALL_SECONDS:.0f} s")
                 for message in messages:
                     partition = message.partition()
                     if partition not in left:
                         continue
                     at = self._next(message)
+                    heard = heard if at is None else time.monotonic()
                     if (
                         at is not None
                         and at <= left[partition]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.service.manager.clock import now, seconds_since
+from penstock.service.manager.grouping import replica_count
 from penstock.service.manager.pipelines import Change, Row
 from penstock.service.statuses import (
     ResourcesDesiredStatus,
@@ -18,6 +19,9 @@ from penstock.service.statuses import (
 RESTARTS = 3
 RESTART_SECONDS = 600.0
 """A pipeline is started again by itself at most so often in so long."""
+
+TAKEN_IN = (RuntimeDesiredStatus.RUNNING, RuntimeDesiredStatus.PAUSED)
+"""What a pipeline that is up can be told to be."""
 
 _NO_RUNTIME: Mapping[str, Any] = {
     "deployment_runtime_status": None,
@@ -61,20 +65,27 @@ def observed(status: Mapping[str, Any]) -> Change:
             ResourcesStatus.PROVISIONED,
         ):
             return {}
-        desired = row["deployment_runtime_desired_status"]
-        if desired != RuntimeDesiredStatus.SUSPENDED:  # the runner may not have been told yet
-            desired = status["desired"]
         values = {
             "deployment_resources_status": ResourcesStatus.PROVISIONED.value,
             "deployment_runtime_status": status["status"],
             "deployment_runtime_status_details": status.get("details"),
-            "deployment_runtime_desired_status": desired,
+            "deployment_runtime_desired_status": _desired(row, status["desired"]),
         }
         if status.get("storage_status_details") is not None:
             values["storage_status_details"] = status["storage_status_details"]
         return {name: value for name, value in values.items() if row[name] != value}
 
     return change
+
+
+def _desired(row: Row, said: str) -> str:
+    """What is wanted of a pipeline: what its runner says, unless it may not have been told yet to stop, or
+    is one of several replicas, which are all told to pause or to go on."""
+    desired = row["deployment_runtime_desired_status"]
+    if desired == RuntimeDesiredStatus.SUSPENDED:
+        return str(desired)
+    several = replica_count(row["runtime_config"]) > 1
+    return str(desired) if several and desired in TAKEN_IN and said in TAKEN_IN else said
 
 
 def unavailable(why: str) -> Change:

@@ -32,8 +32,9 @@ from penstock.service.statuses import (
 
 _log = logging.getLogger("penstock.manager")
 
-_SILENT_SECONDS = 5.0
-"""A runner that lives and gives no answer for so long is left for another replica, if there is one."""
+_PATIENCE_SECONDS = 5.0
+"""A runner that lives, and gives no answer or cannot go on for so long, is left for another replica, if there
+is one that can."""
 
 
 class Reconciler:
@@ -148,10 +149,7 @@ class Reconciler:
         if runner is None:
             return
         try:
-            if (
-                row["deployment_runtime_desired_status"] == RuntimeDesiredStatus.SUSPENDED
-                and runner.id not in self._told_to_stop
-            ):
+            if replica_states.ends(row) and runner.id not in self._told_to_stop:
                 self._client.stop(runner)
                 self._told_to_stop.add(runner.id)
             self._observe(row, runner, self._replicas.status(row, runner))
@@ -159,14 +157,16 @@ class Reconciler:
         except RunnerUnreachableError as error:
             if not runner.is_alive:
                 self._died(row, runner)
-            elif not self._is_given_up(row) or not self._replicas.take_over(row, runner, "did not answer"):
+            elif not self._has_been(row, RuntimeStatus.UNAVAILABLE) or not self._replicas.take_over(
+                row, runner, "did not answer", up=True
+            ):
                 self._pipelines.change_by_id(row["id"], deployments.unavailable(str(error)))
 
-    def _is_given_up(self, row: Row) -> bool:
-        """Whether a runner that lives has been silent for long, so that another may be asked instead."""
+    def _has_been(self, row: Row, status: RuntimeStatus) -> bool:
+        """Whether a pipeline has had a status for long, so that another replica may be asked instead."""
         return (
-            row["deployment_runtime_status"] == RuntimeStatus.UNAVAILABLE
-            and seconds_since(row["deployment_runtime_status_since"]) > _SILENT_SECONDS
+            row["deployment_runtime_status"] == status
+            and seconds_since(row["deployment_runtime_status_since"]) > _PATIENCE_SECONDS
         )
 
     def _observe(self, row: Row, runner: Runner, status: dict[str, Any]) -> None:
@@ -174,6 +174,8 @@ class Reconciler:
         if error is None:
             self._pipelines.change_by_id(row["id"], deployments.observed(status))
             self._replicas.observed(row, runner, status)
+            if replica_states.is_stuck(status) and self._has_been(row, RuntimeStatus.PAUSED):
+                self._replicas.take_over(row, runner, "cannot run a transaction", up=True)
         elif not self._replicas.take_over(row, runner, f"failed: {error['message']}", error):
             _log.warning("pipeline %s failed: %s", row["name"], error["message"])
             self._pipelines.change_by_id(row["id"], deployments.stopping(error))

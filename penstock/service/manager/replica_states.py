@@ -23,7 +23,7 @@ from penstock.service.statuses import (
 FAILED = "Failed"
 """The status of a replica that is not started again before its pipeline is."""
 
-_SKIPPED = "skipped_transactions"
+_ENDED = "ended"
 _OF_ONE_PROCESS = ("pid", "leads", "lag_seconds")
 
 
@@ -52,9 +52,11 @@ def has_failed(row: Row, replica: int) -> bool:
     return _entry(row, replica).get("status") == FAILED
 
 
-def skipped(row: Row) -> list[int]:
-    """The transactions that the pipeline goes on without, by order of a user, since it was started."""
-    return list((row["deployment_resources_status_details"] or {}).get(_SKIPPED, []))
+def is_stuck(status: Mapping[str, Any]) -> bool:
+    """Whether a replica that should take in cannot: a transaction failed."""
+    return bool(
+        status["status"] == RuntimeStatus.PAUSED and status["desired"] == RuntimeDesiredStatus.RUNNING
+    )
 
 
 def seen(runner: Runner, status: Mapping[str, Any]) -> Change:
@@ -113,7 +115,8 @@ def _gone(row: Row, runner: Runner, entry: Mapping[str, Any]) -> Mapping[str, An
     """Not of the one that requests go to: what its end means for the pipeline is for the pipeline's step."""
     if not go_on(row) or row["runner_id"] == runner.id:
         return {}
-    return _changed(row, runner.replica, {"requests": False, **entry}, without=_OF_ONE_PROCESS)
+    entry = {"requests": False, _ENDED: runner.id, **entry}
+    return _changed(row, runner.replica, entry, without=_OF_ONE_PROCESS)
 
 
 def taken_over(before: Runner, runner: Runner, status: Mapping[str, Any] | None, why: str) -> Change:
@@ -122,6 +125,8 @@ def taken_over(before: Runner, runner: Runner, status: Mapping[str, Any] | None,
     def change(row: Row) -> Mapping[str, Any]:
         if not go_on(row) or row["runner_id"] != before.id:
             return {}
+        if _entry(row, runner.replica).get(_ENDED) == runner.id:
+            return {}  # at that very moment
         details = _with(row, before.replica, {"requests": False})
         row = {**row, "deployment_resources_status_details": details}
         details = _with(row, runner.replica, {"requests": True})
@@ -132,23 +137,16 @@ def taken_over(before: Runner, runner: Runner, status: Mapping[str, Any] | None,
         }
         if status is None:
             return values
-        # It may have been told to pause only now: what is wanted stays.
-        desired = row["deployment_runtime_desired_status"] or status["desired"]
-        return {**observed({**status, "desired": desired})(row), **values}
+        return {**observed(status)(row), **values}
 
     return change
 
 
-def skips(transaction: int) -> Change:
-    """The one that gets requests went on without a transaction: the others have to, too."""
+def wants(desired: RuntimeDesiredStatus) -> Change:
+    """The one that gets requests was told to pause or to go on: so are the others, and those to come."""
 
     def change(row: Row) -> Mapping[str, Any]:
-        if not go_on(row) or transaction in skipped(row):
-            return {}
-        details = row["deployment_resources_status_details"] or {}
-        return {
-            "deployment_resources_status_details": {**details, _SKIPPED: [*skipped(row), transaction]},
-        }
+        return {"deployment_runtime_desired_status": desired.value} if go_on(row) else {}
 
     return change
 

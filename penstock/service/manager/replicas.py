@@ -145,9 +145,6 @@ class Replicas:
         desired = row["deployment_runtime_desired_status"]
         if status["status"] in _UP and desired in _TOLD and status["desired"] != desired:
             self._try(runner, _TOLD[desired])
-        elif status["status"] == RuntimeStatus.PAUSED and status["desired"] == RuntimeDesiredStatus.RUNNING:
-            for transaction in replica_states.skipped(row):
-                self._try(runner, f"/resume?skip_transaction={transaction}")
         elif (
             status["status"] == RuntimeStatus.AWAITING_APPROVAL
             and row["deployment_runtime_status"] in _APPROVED
@@ -185,16 +182,25 @@ class Replicas:
     # -- the one that requests go to ------------------------------------------------------------
 
     def observed(self, row: Row, runner: Runner, status: Mapping[str, Any]) -> None:
-        """Write down how the one is that requests go to."""
+        """Write down how the one is that requests go to, and have it be what is wanted."""
         if replica_states.go_on(row):
+            self._agree(row, runner, status)
             self._change(row, replica_states.seen(runner, status))
 
-    def take_over(self, row: Row, before: Runner, why: str, error: Mapping[str, Any] | None = None) -> bool:
-        """Let requests go to another replica, if there is one that can go on. With an `error` of its own the
-        one before is given up; otherwise it is looked after like the others."""
+    def take_over(
+        self,
+        row: Row,
+        before: Runner,
+        why: str,
+        error: Mapping[str, Any] | None = None,
+        *,
+        up: bool = False,
+    ) -> bool:
+        """Let requests go to another replica, if there is one that can go on; `up`: if it does already. With
+        an `error` of its own the one before is given up; otherwise it is looked after like the others."""
         if not replica_states.go_on(row):
             return False
-        found = self._successor(row, before)
+        found = self._successor(row, before, up=up)
         if found is None:
             return False
         runner, status = found
@@ -208,13 +214,20 @@ class Replicas:
             self._give_up(after, before, error)
         return True
 
-    def _successor(self, row: Row, before: Runner) -> tuple[Runner, dict[str, Any] | None] | None:
-        """One that is up if possible, with what it says, and otherwise one that is on its way."""
+    def _successor(
+        self, row: Row, before: Runner, *, up: bool
+    ) -> tuple[Runner, dict[str, Any] | None] | None:
+        """One that is up if possible, with what it says, and otherwise one that is on its way, or waits for
+        somebody to help it."""
         coming: Runner | None = None
         for runner in self.others(row, before):
             try:
                 status = self._client.status(runner)
-                if status["error"] is None and status["status"] in _UP:
+                if (
+                    status["error"] is None
+                    and status["status"] in _UP
+                    and not replica_states.is_stuck(status)
+                ):
                     self._agree(row, runner, status)
                     return runner, status
                 if status["error"] is None:
@@ -222,7 +235,7 @@ class Replicas:
             except RunnerUnreachableError:
                 if runner.endpoint() is None:
                     coming = coming or runner
-        return None if coming is None else (coming, None)
+        return None if up or coming is None else (coming, None)
 
     def others(self, row: Row, than: Runner) -> list[Runner]:
         """The replicas that live beside one."""
@@ -264,13 +277,17 @@ class Replicas:
 
     # -- what users ask -------------------------------------------------------------------------
 
-    def resumed(self, name: str, skip_transaction: int | None) -> None:
-        """The one that requests go to was told to go on after a failure: so are the others."""
+    def paused(self, name: str) -> None:
+        """The one that requests go to was told to take in nothing more."""
         row = self._pipelines.get(name)
-        if not replica_states.go_on(row):
-            return
-        if skip_transaction is not None:  # those that have not come so far skip it then
-            self._pipelines.change_by_id(row["id"], replica_states.skips(skip_transaction))
+        self._pipelines.change_by_id(row["id"], replica_states.wants(RuntimeDesiredStatus.PAUSED))
+
+    def resumed(self, name: str, *, skipped: bool) -> None:
+        """The one that requests go to was told to go on, perhaps after a failure: so are the others. What it
+        `skipped` they skip by themselves, since it said so to their group."""
+        row = self._pipelines.get(name)
+        self._pipelines.change_by_id(row["id"], replica_states.wants(RuntimeDesiredStatus.RUNNING))
+        if skipped or not replica_states.go_on(row):
             return
         for runner in self._runners.of(row["id"]):
             if runner.id != row["runner_id"]:

@@ -99,8 +99,13 @@ def _skipped(request: Request) -> int | None:
     return int(given)
 
 
+def _pause_others(service: Service, request: Request, _path: str) -> None:
+    service.replicas.paused(request.path_params["pipeline_name"])
+
+
 def _resume_others(service: Service, request: Request, _path: str) -> None:
-    service.replicas.resumed(request.path_params["pipeline_name"], _skipped(request))
+    skipped = _skipped(request) is not None
+    service.replicas.resumed(request.path_params["pipeline_name"], skipped=skipped)
 
 
 def _act_on_others(service: Service, request: Request, path: str) -> None:
@@ -108,7 +113,7 @@ def _act_on_others(service: Service, request: Request, path: str) -> None:
 
 
 _CONNECTOR = "/tables/{table_name}/connectors/{connector_name}/{action}"
-_OF_ALL_REPLICAS = {"/resume": _resume_others, _CONNECTOR: _act_on_others}
+_OF_ALL_REPLICAS = {"/pause": _pause_others, "/resume": _resume_others, _CONNECTOR: _act_on_others}
 """What the other replicas of a pipeline are told, too, when the one that requests go to has taken it."""
 
 

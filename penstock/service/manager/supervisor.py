@@ -127,20 +127,20 @@ class Supervisor:
     def _stop_pipelines(self, say: Say) -> None:
         """The pipelines stay wanted, so the next manager starts them again where they were."""
         waiting: dict[str, tuple[Row, list[Runner]]] = {}
+        killed: set[str] = set()
         for row in self._pipelines.all():
             runners = self._runners.of(row["id"])
             if runners and row["deployment_resources_status"] in _DEPLOYED:
                 waiting[row["id"]] = row, runners
                 self._pipelines.change_by_id(row["id"], deployments.stops_with_service)
-                for runner in runners:
-                    self._tell_to_stop(row, runner)
+                killed |= {runner.id for runner in runners if not self._tell_to_stop(row, runner)}
         deadline = time.monotonic() + self._settings.stop_seconds
         while waiting and time.monotonic() < deadline:
             names = ", ".join(sorted(row["name"] for row, _ in waiting.values()))
             say(f"Stopping with a checkpoint: {names} ...")
             for id_, (row, runners) in list(waiting.items()):
                 if not any(runner.is_alive for runner in runners):
-                    self._put_off(row, runners)
+                    self._put_off(row, runners, killed)
                     del waiting[id_]
             time.sleep(0.1)
         for row, runners in waiting.values():
@@ -148,17 +148,20 @@ class Supervisor:
             _log.warning("pipeline %s did not stop in time and is left running", row["name"])
             say(f"Pipeline {row['name']} did not stop in time and is left running (process {left}).")
 
-    def _tell_to_stop(self, row: Row, runner: Runner) -> None:
+    def _tell_to_stop(self, row: Row, runner: Runner) -> bool:
+        """False: it does not listen, so it was killed. What it had confirmed is in its journal."""
         try:
             self._client.stop(runner)
+            return True
         except RunnerUnreachableError as error:
             _log.warning("pipeline %s cannot be stopped in order: %s", row["name"], error)
             runner.kill()
+            return False
 
-    def _put_off(self, row: Row, runners: list[Runner]) -> None:
+    def _put_off(self, row: Row, runners: list[Runner], killed: set[str]) -> None:
         row = self._pipelines.get_by_id(row["id"]) or row
         asked = next((runner for runner in runners if runner.id == row["runner_id"]), runners[0])
-        if not asked.ended_in_order:
+        if not asked.ended_in_order and asked.id not in killed:
             change = deployments.stopping(ending(asked))
         elif deployments.is_put_off(row):
             change = deployments.put_off
