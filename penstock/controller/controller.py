@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -18,14 +18,15 @@ from penstock.checkpoint.store import Restored
 from penstock.connectors.output.shard import ShardOutput
 from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
+from penstock.controller.generation import Generation
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
+from penstock.controller.offered import Offered
 from penstock.controller.outputs import OutputRunner
-from penstock.controller.recovery import Recorded
 from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Storage
 from penstock.controller.transactions import Transactions
-from penstock.controller.work import Ask, Request, Work, WorkQueue, drop
+from penstock.controller.work import Ask, Request, Work, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.relations import CLOCK, TableRelation, ViewRelation
 from penstock.errors import (
@@ -36,19 +37,11 @@ from penstock.errors import (
     StateError,
     StorageError,
 )
-from penstock.failpoints import failpoint
 from penstock.journal.arrival import Arrival
-from penstock.journal.record import API, Kind
-from penstock.replica.decision import Decision
+from penstock.journal.record import Kind
 from penstock.replica.group import Group
 
 _log = logging.getLogger("penstock")
-
-TAKE_OVER_SECONDS = 2.0
-"""A generation that was promoted and could not take over tries again after so long."""
-
-MOST_LOST = 1000
-"""Of so much that connectors gave in vain it is remembered where it has to come again."""
 
 
 class Controller:
@@ -78,14 +71,6 @@ class Controller:
         self.undone: PenstockError | None = None
         """Why something that was accepted is in no transaction."""
         self._wanted = False
-        self._taking_over: Request | None = None
-        self._ahead: tuple[int, list[Work]] | None = None
-        """Rows of clients that this replica decided on before it ran all that comes before them: in which
-        transaction they are."""
-        self._lost: list[Work] = []
-        """What connectors gave here when another replica had decided on another range: the same records come
-        in that or in a later one."""
-        self._next_attempt = 0.0
         if group is not None:
             for runner in inputs:
                 runner.input.replica = group.member
@@ -103,6 +88,10 @@ class Controller:
         self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping, group)
         self._replayer = Replayer(self._transactions, restored, durations)
         self.checkpoints = Checkpoints(self._transactions, saved, self._between, policy)
+        self._offered = Offered(self._transactions, inputs, queue)
+        self._generation: Generation | None = None
+        if group is not None:
+            self._generation = Generation(group, self._transactions, self.checkpoints, inputs, outputs, queue)
         self._passed_over = restored.passed_over
         self._paused = False
         self._unflushed: list[Work] = []
@@ -298,7 +287,7 @@ class Controller:
     @property
     def _idle(self) -> bool:
         """Whether nothing that was accepted waits."""
-        return self._queue.idle and self._ahead is None
+        return self._queue.idle and not self._offered.waits
 
     def failed(self, error: PenstockError) -> None:
         """A connector cannot go on."""
@@ -388,7 +377,9 @@ class Controller:
                 if machine.state is State.FAILED:
                     self._evaluate()
             case Ask.TAKE_OVER:
-                self._take_over()
+                assert self._generation is not None, "it is a replica"
+                if self._generation.take_over(self._evaluate):
+                    self.pause(self._paused)
             case Ask.CONNECTOR:
                 transactions.pause_connector(request.note["connector"], request.note["paused"])
         return machine.number
@@ -461,10 +452,10 @@ class Controller:
             self.pause(self._paused)  # before inputs begin: one that is read-only takes nothing in
         for thread in self._threads[1:]:
             thread.start()
-        if self._group is not None:
+        if self._group is not None and self._generation is not None:
             if any(output.wants_whole for output in self._outputs):
                 self._want()
-            self._watch(self._group)
+            self._watch(self._group, self._generation)
         self._recovered.set()
         while True:
             for output in self._outputs:
@@ -493,7 +484,7 @@ class Controller:
 
     # -- other replicas -------------------------------------------------------------------------
 
-    def _watch(self, group: Group) -> None:
+    def _watch(self, group: Group, generation: Generation) -> None:
         """Go by what other replicas decide, and write what only one may write while this one leads."""
 
         def lead(leads: bool) -> None:
@@ -513,11 +504,11 @@ class Controller:
             frontiers=lambda: {output.name: output.delivered for output in self._led},
             reached=reached,
             fenced=self.fenced,
-            promoted=self._promoted,
+            promoted=generation.promoted,
             lost=self._lose,
             able=lambda: not self._is_stuck(),
             free=lambda: not any(output.is_full for output in self._outputs),
-            follow=self._follow,
+            follow=generation.follow,
             skip=self._skip_with_others,
         )
 
@@ -525,64 +516,6 @@ class Controller:
     def generation(self) -> int | None:
         """Of replicas; None if this is none."""
         return None if self._group is None else self._group.generation
-
-    # -- another generation ---------------------------------------------------------------------
-
-    def _follow(self) -> None:
-        """While another generation writes: drop what it has written, and what is of no use."""
-        for output in self._outputs:
-            if output.follows and isinstance(output.output, ShardOutput) and not output.whole:
-                output.reached(output.output.upper() - 1)
-
-    def _promoted(self) -> None:
-        """Have the thread of transactions take over, and again after a while if it could not."""
-        request = self._taking_over
-        if request is not None and (not request.done.is_set() or time.monotonic() < self._next_attempt):
-            return
-        self._next_attempt = time.monotonic() + TAKE_OVER_SECONDS
-        self._taking_over = Request(Ask.TAKE_OVER)
-        for output in self._outputs:
-            output.unbind()  # nobody else makes room any more
-        self._queue.ask(self._taking_over)
-
-    def _catch_up_with_group(self) -> None:
-        """Run everything that the generation before decided; it decides nothing any more."""
-        group, t = self._group, self._transactions
-        assert group is not None, "it is a replica"
-        while group.has(t.machine.number):
-            t.step([])
-            self._evaluate()
-
-    def _take_over(self) -> None:
-        """Write from now on, first a transaction that has nothing: readers need not wait for input."""
-        group, t = self._group, self._transactions
-        assert group is not None, "it is a replica"
-        if group.settled:
-            return
-        self._catch_up_with_group()
-        failpoint("replica.caught-up")
-        if group.read_only:
-            group.activate()
-        failpoint("replica.activated")
-        before, computed = group.before, t.computed(self.checkpoints.saved)
-        for output in self._outputs:
-            if isinstance(output.output, ShardOutput):
-                if before is not None and computed.keeps(output.name, before):
-                    output.output.take_over()
-                if output.follows:
-                    output.lead(True)
-        failpoint("replica.fenced")
-        if before is not None:
-            t.step([])
-            self._evaluate()
-        failpoint("replica.announced")
-        for runner in self._inputs:  # another replica may have been faster: not before
-            if (position := t.positions.get(runner.name)) is not None:
-                drop(runner.rewind(position))
-        group.settled = True
-        self.pause(self._paused)
-        for output in self._outputs:
-            output.unbind(False)
 
     def _lose(self, error: PenstockError) -> None:
         """The group does not know this replica any more."""
@@ -613,70 +546,12 @@ class Controller:
             return False
         return self._group.has(number) or (self._wanted and not self._group.read_only)
 
-    def _go_by(self, decision: Decision, works: Sequence[Work]) -> list[Work]:
-        """The transaction is made of what another replica decided: what else was taken waits for the next.
-        Returns the works that are done with."""
-        done: list[Work] = []
-        for runner in self._inputs:
-            if runner.name not in decision.positions:
-                continue
-            position = decision.positions[runner.name]
-            own = [work for work in works if work.connector == runner.name]
-            if own and own[-1].arrivals[-1].position == position:
-                done += own  # it stands where the decision leaves it: what it gave since goes on from there
-            else:
-                self._lost += [*own, *runner.rewind(position)]
-        self._queue.give_back(self._decide_ahead([w for w in works if w.connector not in decision.positions]))
-        return done
-
-    def _found_again(self, positions: Mapping[str, Any]) -> list[Work]:
-        """What connectors gave and others were faster with, as far as a transaction brings it: the connectors
-        stand at these positions after it."""
-        inputs = {runner.name: runner.input for runner in self._inputs}
-        found = [
-            work
-            for work in self._lost
-            if work.connector in positions
-            and inputs[work.connector].has_reached(positions[work.connector], work.arrivals[-1].position)
-        ]
-        self._lost = [work for work in self._lost if work not in found]
-        drop(self._lost[:-MOST_LOST])
-        self._lost = self._lost[-MOST_LOST:]
-        return found
-
-    def _decide_ahead(self, works: Sequence[Work]) -> Sequence[Work]:
-        """Have the group decide on rows of clients for a transaction after all that others decided on: in a
-        slow replica they would never be in the next one. One transaction at a time; returns what waits."""
-        sent = [work for work in works if work.connector == API]
-        if not sent or self._ahead is not None:
-            return works
-        number = self._transactions.propose([arrival for work in sent for arrival in work.arrivals])
-        if number is None:
-            return works
-        self._ahead = (number, sent)
-        return [work for work in works if work not in sent]
-
-    def _due(self, number: int) -> list[Work]:
-        """What was decided on ahead for a transaction, which is run now."""
-        if self._ahead is None or self._ahead[0] != number:
-            return []
-        works, self._ahead = self._ahead[1], None
-        return works
-
     def _finish_ahead(self) -> None:
         """Run up to what was decided on ahead, or say that it was not run here."""
-        while self._ahead is not None and not self._is_stuck() and not self._queue.dropped:
+        while self._offered.waits and not self._is_stuck() and not self._queue.dropped:
             with self._between:
                 self._transact([])
-        if self._ahead is not None:
-            number, works = self._ahead
-            for work in works:
-                work.error = StateError(
-                    f"the pipeline was stopped before transaction {number}, which has these rows, was run"
-                    " here; it is run by the other replicas, and after a start"
-                )
-                work.done.set()
-        drop(self._lost)
+        self._offered.end()
 
     # -- transactions, again --------------------------------------------------------------------
 
@@ -686,13 +561,13 @@ class Controller:
         if not works and not self._may_go_on_without_input(number):
             return
         self._wanted = False
-        due = self._due(number)
+        due = self._offered.due(number)
         try:
             decision = self._transactions.step([arrival for work in works for arrival in work.arrivals])
             if decision is not None and not decision.mine:
-                works = self._go_by(decision, works)
+                works = self._offered.go_by(decision, works)
             if decision is not None:
-                due += self._found_again(decision.positions)
+                due += self._offered.found_again(decision.positions)
             if not self._transactions.machine.client:
                 self._transactions.evaluate()
         except Exception as error:
@@ -810,20 +685,6 @@ class Controller:
             if thread.is_alive():
                 thread.join()
 
-    def _under_way(self, opened: Recorded) -> dict[str, Any]:
-        """How far the transaction has come."""
-        machine = self._transactions.machine
-        done, tasks = self.engine.tasks() if machine.state is State.EVALUATING else (0, 0)
-        return {
-            "number": opened.number,
-            "client": machine.client,
-            "state": str(machine.state),
-            "steps": len(opened.steps),
-            "rows": opened.rows,
-            "tasks": tasks,
-            "tasks_done": done,
-        }
-
     @property
     def replica(self) -> dict[str, Any] | None:
         """What it is to its group; None if it has none."""
@@ -831,33 +692,16 @@ class Controller:
 
     def stats(self, state: str) -> dict[str, Any]:
         """What `Pipeline.stats` returns."""
-        sizes = self.engine.state.sizes()
-        traces = {
-            trace: {
-                "holds": info.describes,
-                "batches": len(sizes.get(trace, {})),
-                "rows": sum(size.rows for size in sizes.get(trace, {}).values()),
-                "bytes": sum(size.bytes for size in sizes.get(trace, {}).values()),
-            }
-            for trace, info in list(self.engine.circuit.traces.items())
-        }
         relations = [r for r in self.engine.relations.values() if r.name != CLOCK]
         tables = [r for r in relations if isinstance(r, TableRelation)]
         views = [r for r in relations if isinstance(r, ViewRelation)]
-        opened = self._transactions.opened
         return {
             "state": state,
             "error": None if self.error is None else str(self.error),
             "transactions": max(self.transaction, 0),
-            "transaction": None if opened is None else self._under_way(opened),
+            "transaction": self._transactions.under_way(),
             "replay": str(self._replayer.progress) if self._transactions.machine.replaying else None,
-            "recovery": {
-                "spark_s": self._replayer.durations.spark_s,
-                "load_s": self._replayer.durations.load_s,
-                "replay_s": self._replayer.durations.replay_s,
-                "transactions": self._replayer.progress.transactions_done,
-                "rows": self._replayer.progress.rows_done,
-            },
+            "recovery": self._replayer.stats(),
             "checkpoint": {**self.checkpoints.stats(), "passed_over": list(self._passed_over)},
             "queued_rows": self._queue.rows,
             "complete": self.has_everything,
@@ -867,5 +711,5 @@ class Controller:
             "inputs": {runner.name: runner.stats() for runner in self._inputs},
             "outputs": {o.name: o.stats(self._transactions.stalled) for o in self._outputs if not o.internal},
             "group": self.replica,
-            "traces": traces,
+            "traces": self.engine.trace_stats(),
         }

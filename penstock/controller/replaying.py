@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.checkpoint.store import Restored
 from penstock.connectors import NOTHING
@@ -140,6 +141,16 @@ class Replayer:
                 self._join_output(output, made.machine.last)
         failpoint("replay.ended")
         self._made = made
+
+    def stats(self) -> dict[str, Any]:
+        """How long a recovery took, and what it ran again."""
+        return {
+            "spark_s": self.durations.spark_s,
+            "load_s": self.durations.load_s,
+            "replay_s": self.durations.replay_s,
+            "transactions": self.progress.transactions_done,
+            "rows": self.progress.rows_done,
+        }
 
     def end(self) -> tuple[int, int]:
         """The last transaction that ended, and the record that comes after it; for who goes no further."""

@@ -24,7 +24,7 @@ from penstock.checkpoint.model import Saved
 from penstock.connectors import Input, inline_split
 from penstock.controller.changes import Change, Changes, with_change_type
 from penstock.controller.inputs import InputRunner
-from penstock.controller.machine import Event, Machine
+from penstock.controller.machine import Event, Machine, State
 from penstock.controller.outputs import STALL_SECONDS, OutputRunner
 from penstock.controller.recovery import Recorded, digests_of, inputs_of, positions_of
 from penstock.controller.retry import pauses
@@ -108,6 +108,22 @@ class Transactions:
         if error is None or time.monotonic() - self._error_since < STALL_SECONDS:
             return None
         return str(error)
+
+    def under_way(self) -> dict[str, Any] | None:
+        """How far the transaction has come, if there is one."""
+        machine, opened = self.machine, self.opened
+        if opened is None:
+            return None
+        done, tasks = self.engine.tasks() if machine.state is State.EVALUATING else (0, 0)
+        return {
+            "number": opened.number,
+            "client": machine.client,
+            "state": str(machine.state),
+            "steps": len(opened.steps),
+            "rows": opened.rows,
+            "tasks": tasks,
+            "tasks_done": done,
+        }
 
     def all_readers(self) -> list[Changes]:
         """The readers of every view."""

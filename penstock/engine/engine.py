@@ -336,6 +336,19 @@ class Engine:
             ]
             return concat(layout, [part for batch in opened for part in batch.segments]).consolidated()
 
+    def trace_stats(self) -> dict[str, dict[str, Any]]:
+        """What each trace holds, and how much."""
+        sizes = self.state.sizes()
+        return {
+            trace: {
+                "holds": info.describes,
+                "batches": len(sizes.get(trace, {})),
+                "rows": sum(size.rows for size in sizes.get(trace, {}).values()),
+                "bytes": sum(size.bytes for size in sizes.get(trace, {}).values()),
+            }
+            for trace, info in list(self.circuit.traces.items())
+        }
+
     def tasks(self) -> tuple[int, int]:
         """Of the Spark jobs that are running: how many tasks are done, and how many there are."""
         tracker = self.spark.sparkContext.statusTracker()
