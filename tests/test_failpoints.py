@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.failpoints import FAILPOINTS
 from tests.crash.workload import Mode, changes, sums, table_after, written
+from tests.jvm import Jvm, kept_jvm
 from tests.servers import Postgres
 
 FURTHER = 60
@@ -37,17 +38,6 @@ def applies(failpoint: str, mode: Mode) -> bool:
     return not (failpoint.startswith("journal.skip") and mode.explicit)
 
 
-def points_of(mode: Mode) -> list[str]:
-    """Where a walk gets to. With PENSTOCK_WALK=once both walks together get to each point once."""
-    points = [point for point in FAILPOINTS if applies(point, mode)]
-    if os.environ.get("PENSTOCK_WALK") != "once":
-        return points
-    others = [each for each in Mode if each is not mode]
-    shared = [point for point in points if all(applies(point, other) for other in others)]
-    mine = set(shared[list(Mode).index(mode) :: len(Mode)])
-    return [point for point in points if point in mine or point not in shared]
-
-
 @dataclass
 class Life:
     """A pipeline that is killed and started again, on one storage and one set of sinks."""
@@ -55,6 +45,7 @@ class Life:
     directory: Path
     mode: Mode
     postgres: str
+    jvm: Jvm
     last: int = 0
     workers: int = 2
 
@@ -67,7 +58,7 @@ class Life:
             open(self.directory / "stderr", "w+") as errors,
             subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.driver", *arguments, self.postgres],
-                env={**os.environ, "PENSTOCK_FAILPOINT": failpoint},
+                env={**os.environ, **self.jvm.environment, "PENSTOCK_FAILPOINT": failpoint},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -83,6 +74,7 @@ class Life:
             if line := process.stdout.readline():
                 self.check(json.loads(line))
             process.wait()
+            self.jvm.end_application()
             errors.seek(0)
             assert process.returncode in (0, -9), errors.read()[-4000:]
             return process.returncode == -9
@@ -115,13 +107,14 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, postgres: Postgres) -> 
         connection.execute(f"CREATE DATABASE {name}")
     with psycopg.connect(postgres.uri(name), autocommit=True) as connection:
         connection.execute("CREATE TABLE sums (g INT PRIMARY KEY, c BIGINT, s BIGINT)")
-    return Life(tmp_path, mode, postgres.uri(name))
+    with kept_jvm() as jvm:
+        yield Life(tmp_path, mode, postgres.uri(name), jvm)
 
 
-@pytest.mark.slow(minutes=9)
+@pytest.mark.slow(minutes=5)
 @pytest.mark.timeout(3600)
 def test_a_kill_at_any_boundary_changes_nothing(life: Life, capsys: pytest.CaptureFixture[str]) -> None:
-    points = points_of(life.mode)
+    points = [point for point in FAILPOINTS if applies(point, life.mode)]
     kills = 0
     for point in points:
         # A replay needs something to replay, and one that is killed is begun again.

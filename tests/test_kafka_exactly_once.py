@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from penstock.failpoints import FAILPOINTS
+from tests.jvm import Jvm, kept_jvm
 from tests.kafka import Kafka, started
 from tests.oracle.history import seed_of_run
 
@@ -47,15 +48,6 @@ def applies(failpoint: str) -> bool:
         "journal.payload",
     )
     return not failpoint.startswith(elsewhere)
-
-
-def points() -> list[str]:
-    """Where the walk gets to. With PENSTOCK_WALK=once only where Kafka itself takes part: the walks of
-    tests/test_failpoints.py get to the others."""
-    found = [point for point in FAILPOINTS if applies(point)]
-    if os.environ.get("PENSTOCK_WALK") != "once":
-        return found
-    return [point for point in found if point.startswith(("kafka.", "output.", "replay.", "journal.step"))]
 
 
 @dataclass
@@ -98,14 +90,16 @@ class Life:
         kill: float | None = None,
         broker: float | None = None,
         batch: int = BATCH,
+        jvm: Jvm | None = None,
     ) -> int:
         """Start it; perhaps kill it or the broker so many seconds after it runs. Returns how it ended."""
+        kept = {} if jvm is None else jvm.environment
         arguments = [self.broker.address, self.source, self.rows, self.sums, str(self.sent), str(batch)]
         with (
             open(self.directory / "stderr", "w+") as errors,
             subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.kafka", str(self.directory / "storage"), *arguments],
-                env={**os.environ, "PENSTOCK_FAILPOINT": failpoint},
+                env={**os.environ, **kept, "PENSTOCK_FAILPOINT": failpoint},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -131,6 +125,8 @@ class Life:
                 time.sleep(kill)
                 process.send_signal(signal.SIGKILL)
             process.wait()
+            if jvm is not None:
+                jvm.end_application()
             errors.seek(0)
             assert process.returncode in (0, -9), errors.read()[-4000:]
             return process.returncode
@@ -210,15 +206,16 @@ def test_100_000_messages_with_kills_everywhere(tmp_path: Path, capsys: pytest.C
     chance = random.Random(seed_of_run())
     with started() as broker:
         life = Life(broker, tmp_path, chance)
-        walked = points()
-        for point in walked:
-            batch = LARGE if point.startswith("merge.") else BATCH
-            life.send(8 * batch if batch == LARGE else 1_000)
-            # A replay needs something to replay.
-            for each in ["output.after:2", point] if point.startswith("replay.") else [point]:
-                assert life.run(each, batch=batch) == -9, f"{each} was never reached"
-                with capsys.disabled():
-                    print(f"killed at {each}, transaction {life.last}", flush=True)
+        walked = [point for point in FAILPOINTS if applies(point)]
+        with kept_jvm() as jvm:
+            for point in walked:
+                batch = LARGE if point.startswith("merge.") else BATCH
+                life.send(8 * batch if batch == LARGE else 1_000)
+                # A replay needs something to replay.
+                for each in ["output.after:2", point] if point.startswith("replay.") else [point]:
+                    assert life.run(each, batch=batch, jvm=jvm) == -9, f"{each} was never reached"
+                    with capsys.disabled():
+                        print(f"killed at {each}, transaction {life.last}", flush=True)
         for _ in range(4):
             life.send(1_500)
             life.run(kill=chance.uniform(0, 4))

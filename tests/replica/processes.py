@@ -21,6 +21,7 @@ from penstock.shard.keeping import Keeper
 from penstock.shard.shard import Shard
 from penstock.shard.stores.place import PlaceConfig
 from penstock.shard.writer import ShardWriter
+from tests.jvm import Jvm
 
 GROUP = "shop"
 GROUPS = 7
@@ -202,14 +203,24 @@ class Replica:
     """One process."""
 
     def __init__(
-        self, site: Site, name: str, failpoint: str = "", *, generation: int = 0, after: Path | None = None
+        self,
+        site: Site,
+        name: str,
+        failpoint: str = "",
+        *,
+        generation: int = 0,
+        after: Path | None = None,
+        jvm: Jvm | None = None,
     ) -> None:
-        """With a failpoint it dies there; if `after` is given, not before that file is there."""
+        """With a failpoint it dies there; if `after` is given, not before that file is there. With a `jvm` it
+        starts none of its own."""
         self.name = name
+        self._jvm = jvm
         command = [sys.executable, "-m", "penstock.cli", "replica", str(site.path(generation))]
         command += ["--group", site.place.uri, "--storage", str(site.root / name), "--workers", "1"]
         command += ["--lease", str(LEASE), "--name", GROUP, "--generation", str(generation)]
-        environment = {**os.environ, "PENSTOCK_FAILPOINT": failpoint}
+        kept = {} if jvm is None else jvm.environment
+        environment = {**os.environ, **kept, "PENSTOCK_FAILPOINT": failpoint}
         if after is not None:
             environment["PENSTOCK_FAILPOINT_AFTER"] = str(after)
         self._path = site.root / f"{name}.log"
@@ -251,6 +262,8 @@ class Replica:
         """How it ended."""
         code = self._process.wait(timeout=300)
         self.signal(signal.SIGKILL)  # the JVM of one that a failpoint killed
+        if self._jvm is not None:
+            self._jvm.end_application()
         return code
 
     @property

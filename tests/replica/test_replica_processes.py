@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.exit_codes import ExitCode
+from tests.jvm import kept_jvm
 from tests.oracle.history import seed_of_run
 from tests.replica.processes import LEASE, Replica, Site
 
@@ -79,10 +80,11 @@ def test_one_is_killed_at_every_step_and_another_goes_on(tmp_path: Path, replica
     """Each takes over what the one before left in the middle of something."""
     site = Site(tmp_path)
     site.begin()
-    for index, failpoint in enumerate(FAILPOINTS):
-        killed = Replica(site, "ab"[index % 2], failpoint)
-        replicas.append(killed)
-        assert killed.code == -signal.SIGKILL, (failpoint, killed.said[-2000:])
+    with kept_jvm() as jvm:
+        for index, failpoint in enumerate(FAILPOINTS):
+            killed = Replica(site, "ab"[index % 2], failpoint, jvm=jvm)
+            replicas.append(killed)
+            assert killed.code == -signal.SIGKILL, (failpoint, killed.said[-2000:])
     last = [Replica(site, name) for name in "ab"]
     replicas += last
     end(site, last)
