@@ -1,7 +1,6 @@
 """Connectors: where a table's rows come from and where a view's changes go."""
 
 from penstock.connectors.input.arrow import arrow_splits, inline_split, stream_split
-from penstock.connectors.input.kafka_config import keeps_errors
 from penstock.connectors.interface import (
     DELETE,
     ERROR_COLUMN,
@@ -17,7 +16,14 @@ from penstock.connectors.interface import (
 )
 from penstock.connectors.output.callback import CallbackOutput
 from penstock.connectors.push import parse_pushed
-from penstock.connectors.registry import create_input, create_output, log_order, mark_of, read_split
+from penstock.connectors.registry import (
+    create_input,
+    create_output,
+    keeps_errors,
+    log_order,
+    mark_of,
+    read_split,
+)
 from penstock.connectors.rows import to_arrow
 
 __all__ = [

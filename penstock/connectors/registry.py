@@ -1,73 +1,81 @@
-"""Every connector by the name it has in a program, and every reader by the name it has in a split."""
+"""Every connector by the name it has in a program, and every reader by the name it has in a split.
+
+What a program does not use is not imported: the clients of all systems together take half a second, in the
+driver and once more in Spark's Python workers.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.connectors.config import Section
-from penstock.connectors.input import arrow, datagen, delta, file, kafka, s3, shard, url
 from penstock.connectors.interface import Input, Output, Reader, Reject, Split, refuse
-from penstock.connectors.kafka import lasting
-from penstock.connectors.output.delta import DeltaOutput
-from penstock.connectors.output.file import FileOutput
-from penstock.connectors.output.kafka import KafkaOutput
-from penstock.connectors.output.null import NullOutput
-from penstock.connectors.output.postgres import PostgresOutput
-from penstock.connectors.output.printing import PrintOutput
-from penstock.connectors.output.shard import ShardOutput
-from penstock.connectors.schema_registry import without_registry
 from penstock.errors import ConnectorError
 from penstock.sql import View
 
 if TYPE_CHECKING:
     from penstock.sql import Connector, Table
 
-INPUTS: Mapping[str, type[Input]] = {
-    "file_input": file.FileInput,
-    "url_input": url.UrlInput,
-    "s3_input": s3.S3Input,
-    "delta_table_input": delta.DeltaInput,
-    "kafka_input": kafka.KafkaInput,
-    "datagen": datagen.DatagenInput,
-    "shard_input": shard.ShardInput,
+INPUTS: Mapping[str, str] = {
+    "file_input": "input.file.FileInput",
+    "url_input": "input.url.UrlInput",
+    "s3_input": "input.s3.S3Input",
+    "delta_table_input": "input.delta.DeltaInput",
+    "kafka_input": "input.kafka.KafkaInput",
+    "datagen": "input.datagen.DatagenInput",
+    "shard_input": "input.shard.ShardInput",
 }
 
-OUTPUTS: Mapping[str, type[Output]] = {
-    "delta_table_output": DeltaOutput,
-    "file_output": FileOutput,
-    "kafka_output": KafkaOutput,
-    "null": NullOutput,
-    "postgres_output": PostgresOutput,
-    "print": PrintOutput,
-    "shard_output": ShardOutput,
+OUTPUTS: Mapping[str, str] = {
+    "delta_table_output": "output.delta.DeltaOutput",
+    "file_output": "output.file.FileOutput",
+    "kafka_output": "output.kafka.KafkaOutput",
+    "null": "output.null.NullOutput",
+    "postgres_output": "output.postgres.PostgresOutput",
+    "print": "output.printing.PrintOutput",
+    "shard_output": "output.shard.ShardOutput",
 }
 
-READERS: Mapping[str, Reader] = {
-    arrow.SOURCE: arrow.read_arrow,
-    arrow.STREAM_SOURCE: arrow.read_stream,
-    arrow.INLINE_SOURCE: arrow.read_inline,
-    file.SOURCE: file.read_file,
-    url.SOURCE: url.read_url,
-    s3.SOURCE: s3.read_s3,
-    delta.SOURCE: delta.read_delta,
-    kafka.SOURCE: kafka.read_kafka,
-    datagen.SOURCE: datagen.read_datagen,
-    shard.SOURCE: shard.read_shard,
+READERS: Mapping[str, str] = {
+    "arrow": "input.arrow.read_arrow",
+    "arrow_stream": "input.arrow.read_stream",
+    "inline": "input.arrow.read_inline",
+    "file": "input.file.read_file",
+    "url": "input.url.read_url",
+    "s3": "input.s3.read_s3",
+    "delta": "input.delta.read_delta",
+    "kafka": "input.kafka.read_kafka",
+    "datagen": "input.datagen.read_datagen",
+    "shard": "input.shard.read_shard",
 }
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(f"penstock.connectors.{module}"), name)
 
 
 def create_input(connector: Connector, table: Table) -> Input:
     """The input that a connector of a table describes."""
-    return INPUTS[_transport(connector, f"table {table.name}", INPUTS)].from_config(connector, table)
+    found: type[Input] = _load(INPUTS[_transport(connector, f"table {table.name}", INPUTS)])
+    return found.from_config(connector, table)
 
 
 def create_output(connector: Connector, view: View) -> Output:
     """The output that a connector of a view describes."""
-    return OUTPUTS[_transport(connector, f"view {view.name}", OUTPUTS)].from_config(connector, view)
+    found: type[Output] = _load(OUTPUTS[_transport(connector, f"view {view.name}", OUTPUTS)])
+    return found.from_config(connector, view)
+
+
+def keeps_errors(connector: Connector) -> bool:
+    """Whether records that cannot be read are kept under their keys."""
+    transport = connector.config["transport"]
+    return transport["name"] == "kafka_input" and (transport.get("config") or {}).get("envelope") == "upsert"
 
 
 def mark_of(connector: Connector, relation: Table | View) -> dict[str, Any]:
@@ -79,6 +87,9 @@ def mark_of(connector: Connector, relation: Table | View) -> dict[str, Any]:
         return {"transport": {"name": transport["name"], "config": own}, "format": formatted}
     if not isinstance(transport, Mapping) or transport.get("name") not in ("kafka_input", "kafka_output"):
         return {"transport": transport, "format": formatted}
+    from penstock.connectors.kafka import lasting
+    from penstock.connectors.schema_registry import without_registry
+
     config = lasting(transport.get("config") or {})
     if "key_format" in config:
         config["key_format"] = without_registry(config["key_format"])
@@ -91,7 +102,11 @@ def mark_of(connector: Connector, relation: Table | View) -> dict[str, Any]:
 
 def log_order(split: Split) -> tuple[str, int, int] | None:
     """Where a split stands in the log that it is a range of; None if it is of none."""
-    return kafka.place_of(split) if split.source == kafka.SOURCE else None
+    if split.source != "kafka":
+        return None
+    from penstock.connectors.input.kafka import place_of
+
+    return place_of(split)
 
 
 def read_split(
@@ -105,9 +120,9 @@ def read_split(
     `defaults` holds the values of columns that the input does not have. Runs in Spark's tasks; the same
     split always gives the same rows, and rejects the same records.
     """
-    reader = READERS.get(split.source)
-    if reader is None:
+    if split.source not in READERS:
         raise ConnectorError(f"no reader '{split.source}'; known: {', '.join(READERS)}")
+    reader: Reader = _load(READERS[split.source])
     return reader(split.payload, schema, defaults or {}, reject)
 
 

@@ -121,12 +121,6 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def keeps_errors(connector: Connector) -> bool:
-    """Whether records that cannot be read are kept under their keys."""
-    transport = connector.config["transport"]
-    return transport["name"] == "kafka_input" and (transport.get("config") or {}).get("envelope") == "upsert"
-
-
 def reading_of(connector: Connector, config: Section, table: Table) -> dict[str, Any]:
     """What a task needs to make rows of messages."""
     where = f"connector {connector.name}"
