@@ -46,10 +46,13 @@ class Keeper:
         writer: ShardWriter | None = None,
         readers: Sequence[ShardReader] = (),
         until: Callable[[], int] = lambda: CLOSED,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`until`: the time that `since` does not move past, beside the readers."""
+        """`until`: the time that `since` does not move past, beside the readers. `clock`: what leases are
+        measured by."""
         self.shard = shard
         self._until = until
+        self._clock = clock
         self.writer = writer
         self.readers = list(readers)
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
@@ -149,7 +152,7 @@ class Keeper:
         """Those who are gone, and the readers that are only away, each as it is known."""
         beats = {("reader", id_): reader.beat for id_, reader in state.readers.items()}
         beats |= {("writer", id_): writer.beat for id_, writer in state.writers.items() if writer.live}
-        now = time.monotonic()
+        now = self._clock()
         if now - self._looked > max(self.shard.lease / 2, 1.0):
             self._seen = {}  # perhaps nobody could give a sign of life meanwhile, as little as this one
         self._looked = now

@@ -22,6 +22,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.stores.place import PlaceConfig
 from penstock.shard.writer import ShardWriter
 from tests.jvm import Jvm
+from tests.shard.rows import ticking
 
 GROUP = "shop"
 GROUPS = 7
@@ -171,7 +172,7 @@ class Site:
         place = self.place.opened()
         try:
             shard = Shard.open(place, "sums", lease=1e-9)
-            keeper = Keeper(shard, ShardWriter(shard, "test"))
+            keeper = Keeper(shard, ShardWriter(shard, "test"), clock=ticking())
             found: list[str] = []
             for _ in range(20):  # it has to see twice, one after the other, that the dead do not move
                 keeper.keep()

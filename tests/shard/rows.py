@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,6 +38,11 @@ def at_times(table: pa.Table) -> list[tuple[int, str, int, int]]:
 def opened(place: Place, **more: float) -> Shard:
     """The shard of most tests, as another process would open it."""
     return Shard.open(place, "s", SCHEMA, **more)
+
+
+def ticking() -> Callable[[], float]:
+    """A clock that goes on by a second whenever somebody looks at it, however slow the machine is."""
+    return count(1).__next__
 
 
 def files_below(directory: Path) -> list[str]:

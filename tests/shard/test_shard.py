@@ -27,7 +27,7 @@ from penstock.shard.stores.directory import Directory
 from penstock.shard.stores.place import Place, PlaceConfig
 from penstock.shard.writer import Outcome, ShardWriter
 from tests.servers import BUCKET, KEY, SECRET, free_port
-from tests.shard.rows import at_times, changes, counted, opened
+from tests.shard.rows import at_times, changes, counted, opened, ticking
 from tests.shard.stores import Memory
 
 # -- appending ----------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_a_time_that_is_not_complete_cannot_be_read(place: Place) -> None:
 def test_a_reader_that_is_gone_holds_nothing_back(place: Place) -> None:
     shard = opened(place, lease=1e-9)
     writer = ShardWriter(shard, "writer")
-    keeper = Keeper(shard, writer)
+    keeper = Keeper(shard, writer, clock=ticking())
     reader = ShardReader(opened(place), "reader")
     for time in range(10):
         writer.compare_and_append(changes((1, "a", time, 1)), time, time + 1)
@@ -264,7 +264,7 @@ def test_a_reader_that_is_away_keeps_times_and_no_objects(place: Place) -> None:
     """Else the state, which every append writes, would grow with all that is merged meanwhile."""
     shard = opened(place, lease=1e-9)
     writer = ShardWriter(shard, "test")
-    keeper = Keeper(shard, writer)
+    keeper = Keeper(shard, writer, clock=ticking())
     away = ShardReader(opened(place), "away", 0, lease=3600)
     sizes = []
     for time in range(64):
@@ -280,7 +280,7 @@ def test_a_reader_that_is_away_keeps_times_and_no_objects(place: Place) -> None:
 
 def test_a_writer_that_was_taken_for_gone_begins_again(place: Place) -> None:
     shard = opened(place, lease=1e-9)
-    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"), clock=ticking())
     writer = ShardWriter(opened(place), "writer")
     writer.compare_and_append(changes((1, "a", 0, 1)), 0, 1)
     before = writer.id
@@ -294,7 +294,7 @@ def test_a_writer_that_was_taken_for_gone_begins_again(place: Place) -> None:
 
 def test_what_a_lost_writer_uploaded_is_cleaned_up(place: Place) -> None:
     shard = opened(place, lease=1e-9)
-    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"), clock=ticking())
     lost = ShardWriter(opened(place), "lost")
     ((part, data),) = lost.encoded(changes((1, "a", 0, 1)), lost.id)
     place.blobs.put(part.key, data)
@@ -308,7 +308,7 @@ def test_what_a_lost_writer_uploaded_is_cleaned_up(place: Place) -> None:
 def test_a_merge_of_one_who_was_taken_for_gone_does_not_count(place: Place) -> None:
     """What it put is anybody's to delete, also if it has registered anew meanwhile."""
     shard = opened(place, lease=1e-9)
-    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"), clock=ticking())
     slow = ShardWriter(opened(place), "slow")
     for time in range(2):
         slow.compare_and_append(changes((1, "a", time, 1)), time, time + 1)
@@ -364,10 +364,10 @@ def test_a_long_upload_keeps_no_sign_of_life_waiting(place: Place, monkeypatch: 
 
 def test_those_who_give_signs_of_life_stay(place: Place) -> None:
     shard = opened(place, lease=1e-9)
-    keeper = Keeper(shard, ShardWriter(shard, "keeper"))
+    keeper = Keeper(shard, ShardWriter(shard, "keeper"), clock=ticking())
     other = opened(place)
     reader = ShardReader(other, "reader")
-    others = Keeper(other, None, [reader])
+    others = Keeper(other, None, [reader], clock=ticking())
     for _ in range(4):
         keeper.keep()
         others.beat()

@@ -21,7 +21,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.stores.place import PlaceConfig
 from penstock.shard.writer import ShardWriter
 from tests.crash.shard import LEASE, SCHEMA, changes_at
-from tests.shard.rows import counted
+from tests.shard.rows import counted, ticking
 
 UNTIL = 80
 
@@ -108,7 +108,7 @@ def check(config: PlaceConfig) -> None:
             expected[key, value] += weight
     assert shard.upper == UNTIL
     assert counted(shard.snapshot(UNTIL - 1)) == +expected
-    keeper = Keeper(shard, ShardWriter(shard, "test"))
+    keeper = Keeper(shard, ShardWriter(shard, "test"), clock=ticking())
     for _ in range(6):  # it has to see twice, one after the other, that the dead do not move
         keeper.keep()
     state = shard.machine.refresh()

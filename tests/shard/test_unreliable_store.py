@@ -20,6 +20,7 @@ from penstock.shard.reader import ShardReader
 from penstock.shard.shard import Shard
 from penstock.shard.stores.place import Place
 from penstock.shard.writer import ShardWriter
+from tests.shard.rows import ticking
 from tests.shard.stores import Memory, Unreliable
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.string())])
@@ -139,7 +140,7 @@ class KeeperActor(Actor):
 
     def act(self) -> None:
         if self.keeper is None:
-            self.keeper = Keeper(self.shard, ShardWriter(self.shard, "keeper"))
+            self.keeper = Keeper(self.shard, ShardWriter(self.shard, "keeper"), clock=ticking())
         self.shard.lease = 1e-9 if self._chance.random() < 0.2 else 1e9
         try:
             self.keeper.keep()
@@ -230,7 +231,7 @@ def play(seed: int) -> None:
     found: Rows = Counter()
     added(found, shard.snapshot(TIMES - 1))
     assert found == rows_at(TIMES - 1)
-    last = Keeper(shard, ShardWriter(shard, "last"))
+    last = Keeper(shard, ShardWriter(shard, "last"), clock=ticking())
     last.keep()
     last.keep()
     state = shard.machine.refresh()
