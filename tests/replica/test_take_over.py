@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.controller import controller
+from penstock.controller import generation as taking_over
 from penstock.replica import binding
 from penstock.shard import writer
 from penstock.shard.shard import Shard
@@ -37,7 +37,7 @@ class Fuse:
         self.burnt = threading.Event()
         self._point = ""
         self._lock = threading.Lock()
-        for module in (controller, binding, writer):
+        for module in (taking_over, binding, writer):
             monkeypatch.setattr(module, "failpoint", self._failpoint)
         self._hook = threading.excepthook
         monkeypatch.setattr(threading, "excepthook", self._ended)
