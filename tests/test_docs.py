@@ -29,6 +29,7 @@ SCRIPTS = [
     ROOT / "docs" / "how-to" / "recover-from-a-crash.md",
 ]
 """Pages whose Python blocks are one script each; they share a process, for Spark starts slowly."""
+WITHOUT_SPARK = [ROOT / "docs" / "how-to" / "share-tables.md"]
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,8 +100,9 @@ def script(pages: list[Path]) -> tuple[str, list[str | None]]:
     return "\n".join(parts), printed
 
 
-def test_scripts_run_and_print_what_they_say(tmp_path: Path) -> None:
-    text, expected = script(SCRIPTS)
+@pytest.mark.parametrize("pages", [SCRIPTS, WITHOUT_SPARK], ids=["with-spark", "without-spark"])
+def test_scripts_run_and_print_what_they_say(pages: list[Path], tmp_path: Path) -> None:
+    text, expected = script(pages)
     path = tmp_path / "script.py"
     path.write_text(text)
     done = subprocess.run(

@@ -37,6 +37,7 @@ class ShardReader:
         """
         self.shard = shard
         self.id = id_ or secrets.token_hex(8)
+        self._released = 0
         self._lock = threading.Lock()
         self._reading: list[int] = []  # numbers of the states whose objects are being read
 
@@ -79,10 +80,19 @@ class ShardReader:
 
         self.shard.machine.update(change)
 
+    def release(self, time: int) -> None:
+        """As `downgrade_since`, with the next sign of life: that is a record which is written anyway."""
+        self._released = time
+
     def beaten(self, state: State, number: int) -> State:
         """The state with a sign of life."""
         reader = state.reader(self.id)
-        moved = replace(reader, beat=reader.beat + 1, seen=max(reader.seen, self._seen(number - 1)))
+        moved = replace(
+            reader,
+            since=max(reader.since, self._released),
+            beat=reader.beat + 1,
+            seen=max(reader.seen, self._seen(number - 1)),
+        )
         return replace(state, readers={**state.readers, self.id: moved})
 
     def close(self) -> None:

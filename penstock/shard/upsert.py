@@ -20,7 +20,7 @@ as the input does.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
@@ -87,14 +87,23 @@ class Upsert(Generic[K, V]):
             if weight < 0 and (weight < -1 or self._state.pop(key, None) != row):
                 raise DivergedError(f"the shard lost a row of {key!r} that it did not have: {row!r}")
         for (key, row), weight in sums.items():
-            if weight > 0 and (weight > 1 or self._state.setdefault(key, row) != row):
-                raise DivergedError(f"the shard has several rows of {key!r}, among them {row!r}")
+            if weight > 0:
+                if weight > 1 or key in self._state:
+                    raise DivergedError(f"the shard has several rows of {key!r}, among them {row!r}")
+                self._state[key] = row
         self.upper = upper
         self._buffer = {
             time: rows for time, rows in self._buffer.items() if rule(time, upper) is not Rule.DROP
         }
 
     # -- what to do -----------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Iterator[V]:
+        """All rows that it may still have to speak of."""
+        yield from self._state.values()
+        for buffered in self._buffer.values():
+            yield from (row for row in buffered.values() if row is not None)
 
     @property
     def state(self) -> Mapping[K, V]:

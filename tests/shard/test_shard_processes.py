@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -21,81 +15,16 @@ from penstock.shard.shard import Shard
 from penstock.shard.stores.place import PlaceConfig
 from penstock.shard.writer import ShardWriter
 from tests.crash.shard import LEASE, SCHEMA, changes_at
+from tests.shard.processes import Process, end_all, stop_without_lock, upper, wait_for
 from tests.shard.rows import counted, ticking
 
 UNTIL = 80
 
 
-class Process:
-    """One writer."""
-
-    started: ClassVar[list[Process]] = []
-
-    def __init__(self, config: PlaceConfig, until: int = UNTIL, failpoint: str = "") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.shard", json.dumps(config.plain), str(until)],
-            env={**os.environ, "PENSTOCK_FAILPOINT": failpoint},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.started.append(self)
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def ended(self) -> list[str]:
-        """What it said until it ended."""
-        out, _ = self._process.communicate(timeout=120)
-        return out.split("\n")
-
-    @property
-    def code(self) -> int:
-        return self._process.wait(timeout=120)
-
-    def end(self) -> None:
-        """Nothing of it is left, whatever became of the test."""
-        self._process.kill()
-        self._process.communicate()
-
-
 @pytest.fixture(autouse=True)
 def _processes() -> Iterator[None]:
     yield
-    while Process.started:
-        Process.started.pop().end()
-
-
-def upper(config: PlaceConfig) -> int:
-    place = config.opened()
-    try:
-        return Shard.open(place, "s", SCHEMA).upper
-    finally:
-        place.close()
-
-
-def wait_for(config: PlaceConfig, time_: int) -> None:
-    deadline = time.monotonic() + 60
-    while upper(config) < time_:
-        assert time.monotonic() < deadline, "nobody writes"
-        time.sleep(0.05)
-
-
-def stop_without_lock(process: Process, config: PlaceConfig) -> None:
-    """Stop a process, but not while it holds the lock of an SQLite file: then nobody else gets on, either,
-    until it does; all that a shard can do about that is to say so."""
-    while True:
-        process.signal(signal.SIGSTOP)
-        if not (config.log_uri or "").startswith("sqlite:///"):
-            return
-        connection = sqlite3.connect(config.log_uri.removeprefix("sqlite:///"), timeout=1)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            return
-        except sqlite3.OperationalError:
-            process.signal(signal.SIGCONT)
-            time.sleep(0.05)
-        finally:
-            connection.close()
+    end_all()
 
 
 def check(config: PlaceConfig) -> None:
@@ -123,7 +52,7 @@ def check(config: PlaceConfig) -> None:
     indirect=["config"],
 )
 def test_one_is_stopped_while_the_others_run_ahead(config: PlaceConfig, writers: int) -> None:
-    processes = [Process(config) for _ in range(writers)]
+    processes = [Process("shard", config, UNTIL) for _ in range(writers)]
     wait_for(config, 5)
     stop_without_lock(processes[0], config)
     before = upper(config)
@@ -143,9 +72,9 @@ def test_one_is_stopped_while_the_others_run_ahead(config: PlaceConfig, writers:
 )
 def test_one_is_killed(config: PlaceConfig, failpoint: str) -> None:
     """Between the upload and the append, between the append and its answer, and while it merges."""
-    killed = Process(config, failpoint=failpoint)
+    killed = Process("shard", config, UNTIL, failpoint)
     wait_for(config, 1)  # on a busy machine the other one might do all of it alone
-    other = Process(config)
+    other = Process("shard", config, UNTIL)
     killed.ended()
     assert killed.code == -signal.SIGKILL or "uploaded" not in failpoint, "it did not get there"
     other.ended()
@@ -156,12 +85,12 @@ def test_one_is_killed(config: PlaceConfig, failpoint: str) -> None:
 def test_all_are_killed_and_others_go_on(tmp_path: Path) -> None:
     config = PlaceConfig(str(tmp_path))
     for life in range(6):
-        processes = [Process(config) for _ in range(2)]
+        processes = [Process("shard", config, UNTIL) for _ in range(2)]
         wait_for(config, 10 * life + 5)
         for process in processes:
             process.signal(signal.SIGKILL)
             process.ended()
-    last = Process(config)
+    last = Process("shard", config, UNTIL)
     last.ended()
     assert last.code == 0
     check(config)

@@ -225,7 +225,10 @@ def test_what_lies_between_is_empty() -> None:
     assert (operator.emission(), operator.frontier, operator.state) == (None, 8, {})
 
 
-@pytest.mark.parametrize("changes", [[("a", "2", 1)], [("a", "2", -1)], [("b", "1", 2)], [("a", "1", -2)]])
+@pytest.mark.parametrize(
+    "changes",
+    [[("a", "2", 1)], [("a", "1", 1)], [("a", "2", -1)], [("b", "1", 2)], [("a", "1", -2)]],
+)
 def test_a_shard_that_is_not_by_key_is_noticed(changes: list[tuple[str, str, int]]) -> None:
     operator: Upsert[str, str] = Upsert(1, {"a": "1"})
     with pytest.raises(DivergedError):
