@@ -187,3 +187,19 @@ class DivergedError(ShardError):
     """Two writers that should compute the same computed different changes for one transaction."""
 
     code = "DIVERGED"
+
+
+class HostError(PenstockError):
+    """A host of a pipeline on several hosts is not one of it, or could not do what it was asked to."""
+
+    code = "HOST_ERROR"
+
+    def __init__(self, message: str, *, host: int | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+
+
+class HostLostError(HostError):
+    """A host gives no sign of life, or does not answer: it may come back."""
+
+    code = "HOST_LOST"

@@ -33,6 +33,7 @@ from penstock.errors import (
     ProgramError,
     StateError,
 )
+from penstock.hosts.cluster import Cluster, ClusterConfig
 from penstock.journal.arrival import Arrival
 from penstock.replica.config import GroupConfig
 from penstock.replica.promotion import promote
@@ -53,6 +54,8 @@ _CONFIG = {
     "fault_tolerance": dict,
     "storage": dict,
     "group": dict,
+    "hosts": int,
+    "coordinator": dict,
     **dict.fromkeys(LIMITS, int),
 }
 _MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
@@ -67,8 +70,9 @@ class Pipeline:
     rows), `max_gathering_delay_usecs` (wait that long for those who sent the last rows), `fault_tolerance` (a
     dict with `checkpoint_interval_secs`, `retention` and `verify`), `storage` (a dict whose
     `backend.config.sync` is an object store for checkpoints), `group` (a dict with the place of a group of
-    replicas, `uri` and perhaps `log_uri`, of which this pipeline is one), and `spark`, a dict of Spark
-    settings for an application that is not yet running.
+    replicas, `uri` and perhaps `log_uri`, of which this pipeline is one), `hosts` (a number of machines, each
+    with `workers` tasks, that the pipeline runs on; `coordinator`, a dict with `address` and `port`, is where
+    they find this process), and `spark`, a dict of Spark settings for an application that is not yet running.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Pipeline:
                 "a replica keeps no copies in an object store, for the others have everything: remove the"
                 " setting 'storage' or the setting 'group'"
             )
+        self._hosts = _hosts(self._config, storage)
         if self._sync is not None and storage is None:
             raise StateError(
                 "an object store is for copies of a storage directory; give one with storage=..."
@@ -104,6 +109,7 @@ class Pipeline:
         self._local = threading.local()
         self._stopping = False
         self._opening: Opening | None = None
+        self._cluster: Cluster | None = None
         self._syncer: Syncer | None = None
         self._standby: Standby | None = None
         self._following: Following | None = None
@@ -146,7 +152,7 @@ class Pipeline:
                 " to let the pipeline take over, or start with an empty directory"
             )
         self._opening = Opening(
-            self.name, self.program, self._config, self._policy, self._callbacks, self._group
+            self.name, self.program, self._config, self._policy, self._callbacks, self._group, self._hosts
         )
         try:
             if self._sync is not None:
@@ -188,7 +194,7 @@ class Pipeline:
                 pushed=controller.release_outputs,
                 fenced=controller.fenced,
             )
-        self._storage, self._controller = storage, controller
+        self._storage, self._controller, self._cluster = storage, controller, opening.cluster
         self._opening = None
         controller.pause(paused)
         controller.start()
@@ -265,6 +271,9 @@ class Pipeline:
         if controller is None or storage is None:
             return
         self._stopping = True
+        cluster = self._cluster
+        if cluster is not None and cluster.coordinator.lost():
+            cluster.interrupt()  # a transaction may wait for that host
         try:
             controller.stop(drop=False)
             if controller.checkpoints.hindrance is None:
@@ -278,9 +287,11 @@ class Pipeline:
         finally:
             if syncer is not None:
                 syncer.close()
-            self._controller = self._storage = self._syncer = None
+            self._controller = self._storage = self._syncer = self._cluster = None
             self._stopping = False
             storage.close()
+            if cluster is not None:
+                cluster.close()
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would: nothing is finished, nothing is saved."""
@@ -289,11 +300,16 @@ class Pipeline:
         controller, storage, syncer = self._controller, self._storage, self._syncer
         if controller is None or storage is None:
             return
-        self._controller = self._storage = self._syncer = None
+        cluster = self._cluster
+        self._controller = self._storage = self._syncer = self._cluster = None
+        if cluster is not None:
+            cluster.interrupt()
         if syncer is not None:
             syncer.close(wait_s=10)
         controller.stop(drop=True)
         storage.close()
+        if cluster is not None:
+            cluster.close()
 
     def _end_standby(self) -> None:
         with self._activating:  # or the directory would be let go of while it is taken over
@@ -678,11 +694,14 @@ class Pipeline:
         if self._controller is None:
             filling = self._filling
             if filling is None:
-                return {"state": self.state, "error": self._error}
+                joining = None if self._opening is None else self._opening.cluster
+                more = {} if joining is None else {"hosts": joining.stats()}
+                return {"state": self.state, "error": self._error, **more}
             done, tasks = filling.tasks()
             return {"state": self.state, "error": None, "bootstrap": {"tasks_done": done, "tasks": tasks}}
         sync = None if self._syncer is None else self._syncer.stats()
-        return {**self._controller.stats(self.state), "sync": sync}
+        hosts = None if self._cluster is None else self._cluster.stats()
+        return {**self._controller.stats(self.state), "sync": sync, "hosts": hosts}
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -716,6 +735,20 @@ class Pipeline:
             if table.name.lower() == name.lower():
                 return table
         raise StateError(f"there is no table {name}; the tables are: {', '.join(self.tables)}")
+
+
+def _hosts(config: Mapping[str, Any], storage: str | os.PathLike[str] | None) -> ClusterConfig | None:
+    """What the settings say of several hosts."""
+    if "hosts" not in config:
+        if "coordinator" in config:
+            raise StateError("the setting 'coordinator' is for pipelines on several hosts: set 'hosts' too")
+        return None
+    if storage is None:
+        raise StateError("a pipeline on several hosts keeps its journal in a directory: give storage=...")
+    for setting in ("group", "storage"):
+        if setting in config:
+            raise StateError(f"the setting '{setting}' cannot be used on several hosts yet; remove it")
+    return ClusterConfig.of(config["hosts"], config.get("coordinator", {}))
 
 
 def _checked(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from penstock.engine.fingerprints import identities
 from penstock.engine.relations import CLOCK, clock_row
 from penstock.engine.session import application
 from penstock.sql import parse_program
+from penstock.trace.files import BatchFiles
 
 Rows = Sequence[Mapping[str, Any]]
 NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -24,7 +25,7 @@ class Running:
 
     def __init__(self, program: str, directory: Path, transaction: int = 0) -> None:
         self.program = parse_program(program)
-        self.engine = Engine(self.program, application(2, {}), directory, 2)
+        self.engine = Engine(self.program, application(2, {}), BatchFiles(directory), 2)
         # Small data: code that is compiled costs more than it saves.
         self.engine._queries.conf.set("spark.sql.codegen.wholeStage", "false")
         self.transaction = transaction
@@ -61,7 +62,7 @@ class Running:
 
     def become(self, program: str) -> tuple[Running, Difference]:
         """Another program over the same directory, which has what it can keep and is yet to be filled."""
-        after = Running(program, self.engine.state.directory, self.transaction)
+        after = Running(program, self.engine.files.directory, self.transaction)
         old, new = identities(self.engine.relations), identities(after.engine.relations)
         after.engine.circuit.prepare()
         kept = after.engine.circuit.traces_of(

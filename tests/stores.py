@@ -10,9 +10,9 @@ import pyarrow as pa
 from penstock.checkpoint.check import check, read_manifest
 from penstock.checkpoint.model import CATALOG_FILE, MANIFEST_FILE, Catalog, Entry, Pending, Saved, batch_path
 from penstock.checkpoint.store import CheckpointStore
-from penstock.engine.state import Size
 from penstock.journal.journal import Journal
 from penstock.storage.files import content_of
+from penstock.trace.files import Size
 
 
 def batch(root: Path, number: int) -> tuple[str, str, Size]:

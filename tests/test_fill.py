@@ -255,7 +255,7 @@ def test_a_fill_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="DIVIDE_BY_ZERO"):
         after.fill(found)
     assert after.engine.state.sizes() == there
-    written = after.engine.state.directory.glob(f"*/{after.transaction:012d}-*")
+    written = after.engine.files.directory.glob(f"*/{after.transaction:012d}-*")
     assert list(written) == []
     _compare(after, OLD, "after the failure")
 

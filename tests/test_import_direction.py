@@ -26,6 +26,7 @@ ROOMS = (
     "journal",
     "checkpoint",
     "sync",
+    "hosts",
     "replica",
     "controller",
     "pipeline",

@@ -10,10 +10,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from penstock.checkpoint.identity import is_id
-from penstock.checkpoint.model import BATCH_NAME, CATALOG, CATALOG_FILE, STATE_FILE, Catalog, Entry
+from penstock.checkpoint.model import CATALOG, CATALOG_FILE, STATE_FILE, Catalog, Entry
 from penstock.errors import DamagedError, StateError, StorageError
 from penstock.journal.journal import first_record
 from penstock.storage.files import children, explained, sync_directory
+from penstock.trace.files import BATCH_NAME, BatchFiles
 
 
 class CatalogFile:
@@ -22,6 +23,8 @@ class CatalogFile:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.directory = root / "checkpoints"
+        self.files = BatchFiles(root / "batches")
+        """The batches that checkpoints list. They may lie on several hosts instead."""
         self.closed = False
         self.changing = threading.RLock()
         """Held from reading the catalog to writing it: a reader may find damage while one is being taken."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from penstock.checkpoint.model import (
     Manifest,
     Pending,
     Saved,
-    batch_path,
 )
-from penstock.errors import DamagedError
-from penstock.storage.files import Content, content_of
+from penstock.errors import DamagedError, StateError
+from penstock.trace.files import BatchFiles, different
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were read."""
@@ -45,27 +44,36 @@ class Checked:
 def read_manifest(root: Path, entry: Entry) -> Manifest:
     """The manifest that the catalog means; `DamagedError` if it is not there as it was."""
     path = root / "checkpoints" / entry.id / MANIFEST_FILE
-    fault = next(_different(path, entry.manifest, deep=True), None)
-    if fault is not None:
+    if (fault := different(path, entry.manifest, deep=True)) is not None:
         raise DamagedError(fault)
     return MANIFEST.read(path)
 
 
-def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _: None) -> Checked:
-    """Look at every file of a checkpoint; `deep`: at every byte of its batches too.
+def check(
+    root: Path,
+    entry: Entry,
+    *,
+    deep: bool,
+    progress: Progress = lambda _: None,
+    files: BatchFiles | None = None,
+) -> Checked:
+    """Look at every file of a checkpoint; `deep`: at every byte of its batches too, which are `files`.
 
     `DamagedError` has all faults, not only the first.
     """
+    files = files or BatchFiles(root / "batches")
     directory = root / "checkpoints" / entry.id
     manifest = read_manifest(root, entry)
+    _refuse_other_hosts(manifest, files, root)
     faults: list[str] = []
     for name, expected in manifest.files.items():
-        faults += _different(directory / name, expected, deep=True)
+        if (fault := different(directory / name, expected, deep=True)) is not None:
+            faults.append(fault)
         progress(expected.bytes)
-    for trace, batches in manifest.traces.items():
-        for name, size in batches.items():
-            faults += _different(batch_path(root, trace, name), size.content, deep=deep)
-            progress(size.bytes)
+    for fault, size in files.faults(manifest.traces, deep=deep):
+        if fault is not None:
+            faults.append(fault)
+        progress(size)
     saved, pending, carried = None, [], []
     if not faults:
         try:
@@ -82,15 +90,15 @@ def check(root: Path, entry: Entry, *, deep: bool, progress: Progress = lambda _
     return Checked(entry, manifest, saved, pending, carried)
 
 
-def _different(path: Path, expected: Content, *, deep: bool) -> Iterator[str]:
-    """What is wrong with a file, if anything is."""
-    try:
-        size = path.stat().st_size
-        if size != expected.bytes:
-            yield f"{path} is damaged: expected {expected.bytes} bytes, found {size}"
-        elif deep and (found := content_of(path)) != expected:
-            yield f"{path} is damaged: expected {expected}, found {found.checksum}"
-    except FileNotFoundError:
-        yield f"{path} is missing"
-    except OSError as error:
-        yield f"{path} cannot be read: {error.strerror}"
+def _refuse_other_hosts(manifest: Manifest, files: BatchFiles, root: Path) -> None:
+    """What lies on hosts that are not asked is neither missing nor damaged."""
+    if manifest.hosts != files.hosts:
+        raise StateError(
+            f"the checkpoint {manifest.checkpoint} in {root} has its batches on {_machines(manifest.hosts)},"
+            f" and is to be used on {_machines(files.hosts)}: start the pipeline with"
+            f" 'hosts': {manifest.hosts}, and ask it for its checkpoints"
+        )
+
+
+def _machines(hosts: int) -> str:
+    return "one machine" if hosts == 1 else f"{hosts} hosts"

@@ -10,16 +10,15 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from penstock.checkpoint.catalog import CatalogFile
 from penstock.checkpoint.check import read_manifest
 from penstock.checkpoint.identity import is_id
-from penstock.checkpoint.model import BATCH_NAME, CATALOG_FILE, DAMAGED_SUFFIX, MANIFEST_FILE, Batches, Entry
+from penstock.checkpoint.model import CATALOG_FILE, DAMAGED_SUFFIX, MANIFEST_FILE, Batches, Entry
 from penstock.errors import DamagedError
 from penstock.failpoints import failpoint
 from penstock.journal.journal import remove_journal, segments_with_records
-from penstock.storage.files import children, remove_directory, remove_garbage, remove_if_empty
+from penstock.storage.files import children, remove_directory, remove_garbage
 
 _log = logging.getLogger("penstock")
 
@@ -62,7 +61,7 @@ def sweep(store: CatalogFile) -> bool:
         return False
     if not _remove_unlisted(store):
         return False
-    _sweep_batches(store.root, {batch for manifest in manifests for batch in manifest.batches})
+    store.files.sweep({batch for manifest in manifests for batch in manifest.batches})
     for path in children(store.root):
         if re.fullmatch(rf"{re.escape(CATALOG_FILE)}\.\d+\.tmp", path.name):
             remove_garbage(path)
@@ -85,15 +84,6 @@ def _remove_unlisted(store: CatalogFile) -> bool:
     unlisted = [p for p in children(store.directory) if is_id(p.name) and p.name not in listed]
     left = [path for path in unlisted if not remove_directory(path, first=MANIFEST_FILE)]
     return not left
-
-
-def _sweep_batches(root: Path, needed: Batches) -> None:
-    for trace in children(root / "batches"):
-        for path in children(trace):
-            match = BATCH_NAME.fullmatch(path.name)
-            if match and (match[3] or (trace.name, path.stem) not in needed):
-                remove_garbage(path)
-        remove_if_empty(trace)
 
 
 def _sweep_journals(store: CatalogFile, needed: set[str]) -> None:

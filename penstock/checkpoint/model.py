@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.fingerprints import Identity
-from penstock.engine.state import Size
 from penstock.storage.document import Document
 from penstock.storage.files import Content
 from penstock.storage.table import TableFile
+from penstock.trace.files import Size
 
 Traces = Mapping[str, Mapping[str, Size]]
 """The batches of every trace."""
@@ -96,6 +95,8 @@ class Manifest:
     traces: dict[str, dict[str, Size]]
     since: str = ""
     """The checkpoint with which its program began, and no other program came between."""
+    hosts: int = 1
+    """On how many machines its batches lie."""
 
     @property
     def batches(self) -> Batches:
@@ -179,10 +180,6 @@ STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 CATALOG_FILE = "catalog.json"
 DAMAGED_SUFFIX = ".damaged"  # of the directory of a checkpoint that a repair did without
-
-BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\.\d+\.tmp|\.part)?")
-"""The names that batches have, written or fetched, whole or half. A file of any other name is not ours
-to delete."""
 
 
 def batch_path(root: Path, trace: str, name: str) -> Path:

@@ -35,12 +35,10 @@ from penstock.checkpoint.model import (
     Saved,
     Traces,
     Waiting,
-    batch_path,
 )
 from penstock.errors import DamagedError, StateError, StorageError
 from penstock.failpoints import failpoint
-from penstock.storage.files import Content, make_directory, sync_directory, sync_file, write_file
-from penstock.trace.batch import refuse_damaged
+from penstock.storage.files import make_directory
 
 _log = logging.getLogger("penstock")
 
@@ -63,8 +61,6 @@ class CheckpointStore(CatalogFile):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._synced: Batches = set()
-        self._doubtful: Batches = set()
         self._in_use: Counter[str] = Counter()
 
     @contextmanager
@@ -115,7 +111,7 @@ class CheckpointStore(CatalogFile):
         self._refuse_name(name)
         id_ = new_id(after=max((entry.id for entry in self.catalog.checkpoints), default=None))
         directory = self.directory / id_
-        self._sync_batches(traces)
+        self.files.sync(traces)
         failpoint("checkpoint.batches")
         make_directory(directory)
         files = {}
@@ -146,6 +142,7 @@ class CheckpointStore(CatalogFile):
             files=files,
             traces={trace: dict(batches) for trace, batches in traces.items()},
             since=next((entry.since for entry in before if entry.program == saved.meaning), id_),
+            hosts=self.files.hosts,
         )
         content = MANIFEST.write(directory / MANIFEST_FILE, manifest)
         failpoint("checkpoint.manifest")
@@ -161,31 +158,6 @@ class CheckpointStore(CatalogFile):
         if any(entry.name == name for entry in self.catalog.checkpoints):
             raise StateError(f"there is a checkpoint {name} already; choose another name, or delete that one")
 
-    def _sync_batches(self, traces: Traces) -> None:
-        """Batches never change, so each is synced once."""
-        for trace, batches in traces.items():
-            fresh = [name for name in batches if (trace, name) not in self._synced]
-            for name in fresh:
-                self._sync_batch(trace, name, batches[name].content)
-            if fresh:
-                sync_directory(self.root / "batches" / trace)
-        sync_directory(self.root / "batches")
-        self._synced = {(trace, name) for trace, batches in traces.items() for name in batches}
-
-    def _sync_batch(self, trace: str, name: str, expected: Content) -> None:
-        """Once a sync failed, a second one may succeed without the bytes: then they are written again."""
-        path = batch_path(self.root, trace, name)
-        if (trace, name) in self._doubtful:
-            refuse_damaged(path, expected)
-            write_file(path, lambda file: file.write(path.read_bytes()), durable=True)
-            self._doubtful.discard((trace, name))
-            return
-        try:
-            sync_file(path)
-        except OSError:
-            self._doubtful.add((trace, name))
-            raise
-
     # -- coming back to one ---------------------------------------------------------------------
 
     def restore(self, *, deep: bool) -> Restored:
@@ -195,7 +167,7 @@ class CheckpointStore(CatalogFile):
             self.change(entry, suspect=True)
         if restored.checked.entry.suspect:
             self.change(restored.checked.entry, suspect=False)
-        self._synced = restored.checked.manifest.batches
+        self.files.are_synced(restored.checked.manifest.traces)
         return restored
 
     def _look(self, *, deep: bool) -> Restored:
@@ -205,7 +177,7 @@ class CheckpointStore(CatalogFile):
         for entry in self.candidates:
             whole = deep or entry.suspect or bool(faults)  # one that was damaged may share its batches
             try:
-                return Restored(check(self.root, entry, deep=whole), whole, faults, damaged)
+                return Restored(check(self.root, entry, deep=whole, files=self.files), whole, faults, damaged)
             except DamagedError as error:
                 faults += error.faults
                 damaged.append(entry)
@@ -233,7 +205,7 @@ class CheckpointStore(CatalogFile):
         faults: dict[str, None] = {}  # checkpoints share batches: each fault once, in order
         for entry in self.catalog.checkpoints:
             try:
-                check(self.root, entry, deep=True)
+                check(self.root, entry, deep=True, files=self.files)
             except DamagedError as error:
                 with self.changing:
                     if all(e.id != entry.id for e in self.catalog.checkpoints):
@@ -248,7 +220,7 @@ class CheckpointStore(CatalogFile):
     def verify(self, entry: Entry, progress: Progress = lambda _: None) -> Checked:
         """Look at every byte of a checkpoint, and remember when that was."""
         try:
-            checked = check(self.root, entry, deep=True, progress=progress)
+            checked = check(self.root, entry, deep=True, progress=progress, files=self.files)
         except DamagedError as error:
             if all(e.id != entry.id for e in self.catalog.checkpoints):
                 raise StateError(f"checkpoint {entry} was deleted while it was checked") from error

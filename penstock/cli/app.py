@@ -80,13 +80,21 @@ def run(
         str | None, typer.Option(help="Name of the pipeline; the file's name if not given.")
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of Spark tasks that run at the same time.", min=1)] = 2,
+    hosts: Annotated[
+        int | None,
+        typer.Option(help="Run on so many hosts, each started with 'penstock host'.", min=2),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="With --hosts: the address of this machine that they can reach.")
+    ] = "127.0.0.1",
 ) -> None:
     """Run a program until every input has ended and all is processed, or until Ctrl-C."""
     from penstock.cli.run import run_program
 
     text = read_program(program)
+    several = None if hosts is None else {"hosts": hosts, "coordinator": {"address": address}}
     with errors_shown(program, text):
-        raise typer.Exit(run_program(name or program.stem, text, storage, workers))
+        raise typer.Exit(run_program(name or program.stem, text, storage, workers, hosts=several))
 
 
 @app.command(
@@ -128,6 +136,38 @@ def replica(
     text = read_program(program)
     with errors_shown(program, text):
         raise typer.Exit(run_program(name or program.stem, text, storage, workers, given))
+
+
+@app.command(epilog="Example: penstock host --index 0 --coordinator ./shop-run --storage ./shop-host-0")
+def host(
+    index: Annotated[int, typer.Option(help="Which of the hosts it is, counted from 0.", min=0)],
+    coordinator: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="The storage directory of the pipeline, the file coordinator.json in it, or http://HOST:PORT.",
+        ),
+    ],
+    storage: Annotated[
+        Path, typer.Option(help="Directory for the state of this host alone.", file_okay=False)
+    ],
+    address: Annotated[
+        str, typer.Option(help="Address of this machine, at which the others can reach it.")
+    ] = "127.0.0.1",
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(help="A copy of hosts.secret of the pipeline's storage, if the place is a URL."),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Memory of this machine that Spark may give to executors.")
+    ] = "2g",
+) -> None:
+    """Be one of the hosts of a pipeline, until Ctrl-C: keep its part of the state, and run Spark's tasks."""
+    from penstock.cli.host import run_host
+    from penstock.hosts.process import Options
+
+    with errors_shown(storage, ""):
+        raise typer.Exit(run_host(Options(index, coordinator, storage, address, secret_file, memory)))
 
 
 @app.command(epilog="Example: penstock promote shop 2 --group s3://bucket/shop")

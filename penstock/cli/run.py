@@ -24,10 +24,15 @@ SAY_SECONDS = 5.0
 
 
 def run_program(
-    name: str, program: str, storage: Path | None, workers: int, group: Mapping[str, Any] | None = None
+    name: str,
+    program: str,
+    storage: Path | None,
+    workers: int,
+    group: Mapping[str, Any] | None = None,
+    hosts: Mapping[str, Any] | None = None,
 ) -> int:
     """Run until every input ended and all is processed or Ctrl-C; the exit code of the command."""
-    config: dict[str, Any] = {"workers": workers}
+    config: dict[str, Any] = {"workers": workers, **(hosts or {})}
     if group is not None:
         config["group"] = dict(group)
     pipeline = penstock.Pipeline(
@@ -82,7 +87,10 @@ def _start(pipeline: penstock.Pipeline, say: Callable[[str], None], interrupt: _
         thread.join(REFRESH_SECONDS)
         if interrupt.asked:
             raise KeyboardInterrupt
-        if (filling := pipeline.stats().get("bootstrap")) is not None:
+        stats = pipeline.stats()
+        if waits := (stats.get("hosts") or {}).get("waits_for"):
+            say(waits)
+        if (filling := stats.get("bootstrap")) is not None:
             done, tasks = filling["tasks_done"], filling["tasks"]
             say(f"Filling the views of the changed program: {done} of {tasks} tasks")
     if failures:

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from penstock.checkpoint.check import Checked
-from penstock.checkpoint.model import Carried, Saved, batch_path
+from penstock.checkpoint.model import Carried, Saved
 from penstock.checkpoint.store import Restored
 from penstock.controller.programs import connectors_of
 from penstock.controller.recovery import Complete, Plan, Reopen, Replay, joined, plan
@@ -106,7 +105,7 @@ def bootstrap(
     result = engine.fill(filled, saved.transaction, datetime.now(UTC)) if filled else None
     engine.state.verify_rest()  # no start can go back over this one
     failpoint("bootstrap.filled")
-    carried = list(_carried(todo.difference, checked, storage.path, engine, program, outputs_of, then))
+    carried = list(_carried(todo.difference, checked, engine, program, outputs_of, then))
     rows = {todo.identities[n.lower()].name: count for n, count in saved.rows.items() if n.lower() in kept}
     gone = {table.lower() for table in todo.difference.tables.removed}
     lost = {
@@ -152,7 +151,6 @@ def _refuse(difference: Difference, storage: Storage, made: Plan) -> None:
 def _carried(
     difference: Difference,
     checked: Checked,
-    root: Path,
     engine: Engine,
     program: Program,
     outputs_of: Callable[[str], Sequence[str]],
@@ -178,18 +176,20 @@ def _carried(
                 f"the view {view.name} has other columns than before, and its output {outputs[0]} has rows of"
                 " the old ones. Give the output another name and a new place, or change the view back."
             )
-        rows = _came_and_went(checked, root, engine, relation)
+        rows = _came_and_went(checked, engine, relation)
         if earlier is not None:
             rows = concat(layout, [rows, Rows.from_table(layout, earlier)]).consolidated()
         yield Carried(view.name, rows.to_table())
 
 
-def _came_and_went(checked: Checked, root: Path, engine: Engine, relation: Relation) -> Rows:
+def _came_and_went(checked: Checked, engine: Engine, relation: Relation) -> Rows:
     """The rows that a view has now, less those that it had in the checkpoint."""
     layout = row_layout(relation.schema)
     had = [
         part
         for name, size in checked.manifest.traces.get(relation.trace, {}).items()
-        for part in Batch(str(batch_path(root, relation.trace, name)), layout, size.content).segments
+        for part in Batch(
+            str(engine.files.at_hand(relation.trace, name, size)), layout, size.content
+        ).segments
     ]
     return concat(layout, [engine.content(relation.name), *(part.negated() for part in had)]).consolidated()

@@ -33,6 +33,9 @@ from penstock.engine.relations import is_stored
 from penstock.engine.session import application
 from penstock.errors import DamagedError, PenstockError, StateError
 from penstock.failpoints import failpoint
+from penstock.hosts.cluster import Cluster, ClusterConfig
+from penstock.hosts.messages import ID_FILE
+from penstock.hosts.private import kept_secret
 from penstock.replica.config import GroupConfig
 from penstock.replica.group import Group, refuse_replica
 from penstock.sql import Program, parse_program
@@ -42,7 +45,7 @@ _log = logging.getLogger("penstock")
 
 LIMITS = tuple(field.name for field in fields(Limits))
 
-_NOT_STATE = ("spark", "storage", "group")
+_NOT_STATE = ("spark", "storage", "group", "hosts", "coordinator")
 """Settings that may be others on another machine; `storage` may also have secrets."""
 
 
@@ -57,6 +60,7 @@ class Opening:
         policy: Policy,
         callbacks: Sequence[tuple[str, CallbackOutput]],
         group: GroupConfig | None = None,
+        hosts: ClusterConfig | None = None,
     ) -> None:
         self.bootstrapping: Engine | None = None
         self.safe: Safe | None = None
@@ -67,6 +71,10 @@ class Opening:
         self._policy = policy
         self._callbacks = callbacks
         self._group = None if group is None else Group(group, f"{name} on {socket.gethostname()}")
+        self._hosts = hosts
+        self.cluster: Cluster | None = None
+        """The hosts that it runs on, if there are several."""
+        self._owner = uuid.uuid4().hex
         self._catching_up: Controller | None = None
         self._interrupted = False
         self._preparing = threading.Lock()
@@ -75,7 +83,7 @@ class Opening:
     def prepare(self, storage: Storage) -> None:
         """Start Spark and compile the program ahead of `open`, which is faster then."""
         with self._preparing:
-            engine = Engine(self._program, self._spark(), storage.batches, self._workers)
+            engine = Engine(self._program, self._spark(), storage.checkpoints.files, self._workers)
             engine.circuit.prepare()
             self._prepared = engine
 
@@ -93,33 +101,48 @@ class Opening:
 
     @property
     def _workers(self) -> int:
-        return int(self._config.get("workers", os.cpu_count() or 2))
+        """How many tasks run at once, on all machines together."""
+        each = int(self._config.get("workers", os.cpu_count() or 2))
+        return each if self._hosts is None else each * self._hosts.hosts
 
     def _spark(self) -> SparkSession:
         return application(self._workers, self._config.get("spark", {}))
 
     def open(self, storage: Storage) -> Controller:
         """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
-        restored = self._restored(storage)
         try:
-            return self._opened(storage, restored)
+            spark = None if self._hosts is None else self._joined(storage, self._hosts)
+            restored = self._restored(storage)
+            return self._opened(storage, restored, spark)
         except BaseException:
             if self._group is not None:
                 self._group.close()
+            if self.cluster is not None:
+                self.cluster.close()
             raise
 
-    def _opened(self, storage: Storage, restored: Restored | None) -> Controller:
-        owner = uuid.uuid4().hex
+    def _joined(self, storage: Storage, hosts: ClusterConfig) -> SparkSession:
+        """Spark on all hosts, on which the batches are from now on."""
+        catalog = storage.checkpoints.read()
+        # Hosts know the pipeline before it has a first checkpoint, and after a start that never got there.
+        self._owner = kept_secret(storage.path / ID_FILE) if catalog is None else catalog.owner
+        self._refuse_if_interrupted()
+        self.cluster = Cluster(hosts, storage.path, self._owner, self._workers // hosts.hosts)
+        spark, storage.checkpoints.files = self.cluster.open(self._config.get("spark", {}))
+        return spark
+
+    def _opened(self, storage: Storage, restored: Restored | None, on: SparkSession | None) -> Controller:
+        owner = self._owner
         if self._group is None:
             refuse_replica(storage.path)
         else:
             before = None if restored is None else storage.checkpoints.catalog.owner
             owner = self._group.open(storage.path, before, temporary=storage.temporary)
         began = time.monotonic()
-        spark = self._spark()
+        spark = on or self._spark()
         durations = Durations(time.monotonic() - began, time.monotonic())
         with self._preparing:
-            engine = self._prepared or Engine(self._program, spark, storage.batches, self._workers)
+            engine = self._prepared or Engine(self._program, spark, storage.checkpoints.files, self._workers)
         if restored is None:
             nothing = self._nothing(engine)
             if self._group is not None and (entry := self._group.entry()) is not None:
@@ -144,6 +167,8 @@ class Opening:
     def interrupt(self) -> None:
         """Let `open` fail as soon as it can."""
         self._interrupted = True
+        if (cluster := self.cluster) is not None:
+            cluster.interrupt()
         if (catching_up := self._catching_up) is not None:
             catching_up.interrupt()
 
@@ -216,7 +241,7 @@ class Opening:
             _log.warning("not in the program any more, and not given what is replayed: %s", ", ".join(gone))
         # Functions that are new are given rows of the new program only.
         new = [o.name for _, o in self._callbacks if o.name not in restored.checked.saved.delivered]
-        before = Engine(then, engine.spark, storage.batches, engine.workers)
+        before = Engine(then, engine.spark, storage.checkpoints.files, engine.workers)
         moment = Durations(0, time.monotonic())
         self._catching_up = self._controlled(storage, restored, before, then, moment, without=[*gone, *new])
         self._refuse_if_interrupted()

@@ -378,14 +378,14 @@ class Transactions:
         """Give a transaction's changes to those who do not have them."""
         number = result.transaction
         for view in sorted({*result.changed, *self.carried}):
-            paths = result.changed.get(view, [])
-            readers = list(self.readers.get(view, ())) if paths else []
+            batches = result.changed.get(view, {})
+            readers = list(self.readers.get(view, ())) if batches else []
             outputs = [o for o in self.outputs if o.view == view and o.delivered < number and not o.joins]
             if not readers and not outputs:
                 continue
-            data = more = with_change_type(self.engine.change(view, paths))
+            data = more = with_change_type(self.engine.change(view, batches))
             if view in self.carried:
-                more = with_change_type(self.engine.change(view, paths, self.carried[view]))
+                more = with_change_type(self.engine.change(view, batches, self.carried[view]))
             for output in outputs:
                 output.put(number, more if output.carries else data)
             for reader in readers:

@@ -76,6 +76,10 @@ class Circuit:
     catalyst: Catalyst
     wholes: Catalyst  # a session in which names are bound to all rows of a relation
     report: Accumulator[Report]
+    addresses: Sequence[str] = ()
+    """Where the hosts are, if there are several."""
+    least_bits: int = 0
+    """So many bits of the key choose the partition, however little changes: every host has a share."""
     traces: dict[str, TraceInfo] = field(default_factory=dict)
     _used: dict[str, set[str]] = field(default_factory=dict)  # by the plan of each relation
     _forms: dict[Form, list[Wave]] = field(default_factory=dict)
@@ -97,7 +101,7 @@ class Circuit:
 
     def prepare(self) -> None:
         """Compile the general form, after which `traces` names every trace that transactions use."""
-        self._compiled(Form(0, False, self._tables))
+        self._compiled(Form(self.least_bits, False, self._tables))
 
     def traces_of(self, relations: Iterable[str]) -> set[str]:
         """Every trace that transactions need for these relations, once `prepare` was called."""
@@ -136,9 +140,7 @@ class _Builder:
         self._circuit = circuit
         self._form = form
         self._relations = circuit.relations
-        self._compiler = Compiler(
-            circuit.catalyst, RULES, self, circuit.report, circuit.traces, form.bits, form.initial
-        )
+        self._compiler = self._compiler_in(circuit.catalyst)
         self._active = self._find_active()
         self._readers = self._count_readers()
         self._wave_of: dict[str, int] = {}
@@ -207,6 +209,12 @@ class _Builder:
         return self._relations[relation.lower()].schema
 
     # -- building --------------------------------------------------------------------------------
+
+    def _compiler_in(self, catalyst: Catalyst) -> Compiler:
+        circuit, form = self._circuit, self._form
+        return Compiler(
+            catalyst, RULES, self, circuit.report, circuit.traces, form.bits, form.initial, circuit.addresses
+        )
 
     def _find_active(self) -> set[str]:
         """The relations that may change; in the initial transaction any view may."""
@@ -294,15 +302,7 @@ class _Builder:
         for name in view.reads:
             moment = Moment.SOURCE if self._is_source(name) else Moment.AFTER
             bind_rows(wholes, self._relations[name], self._compiler.partitions, moment)
-        c = Compiler(
-            wholes,
-            RULES,
-            self,
-            self._circuit.report,
-            self._circuit.traces,
-            self._form.bits,
-            self._form.initial,
-        )
+        c = self._compiler_in(wholes)
         result = wholes.spark.sql(view.query)
         return view_difference(result, view.schema, view.trace, c)
 

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,17 +21,17 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.connectors import READING, BadRecord, Split, inline_split
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import damage_in, evaluation_error, lost_worker
+from penstock.engine.failure import damage_in, evaluation_error, lost_host, lost_worker
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
-from penstock.engine.state import Batches, Merge, Size, State
+from penstock.engine.state import Batches, Merge, State
 from penstock.errors import StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import Moment, row_layout
 from penstock.sql import Program
-from penstock.storage.files import Content, remove_garbage
 from penstock.trace.batch import Batch
+from penstock.trace.files import BatchFiles, Size, Sizes
 from penstock.trace.rows import Rows, concat
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
@@ -90,7 +89,7 @@ class Result:
     transaction: int
     rows_in: Mapping[str, int]
     errors: Mapping[str, int]
-    changed: Mapping[str, list[str]]  # relation -> the batches that are its change
+    changed: Sizes  # relation -> the batches that are its change
     rows_out: Mapping[str, int]  # rows of that change
     growth: Mapping[str, int]  # rows that a relation has more than before
     digests: Mapping[Owner, tuple[int, int]]  # rows, and the sum of their hashes
@@ -100,16 +99,20 @@ class Result:
 class Engine:
     """A program's circuit and state. One thread runs transactions; any thread may query."""
 
-    def __init__(self, program: Program, spark: SparkSession, directory: Path, workers: int) -> None:
+    def __init__(self, program: Program, spark: SparkSession, files: BatchFiles, workers: int) -> None:
+        """`workers`: how many tasks run at once, on all machines together."""
         self.spark = spark
         self.workers = workers
-        self.state = State(directory)
+        self.files = files
+        self.state = State(files)
         self._report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
-        session = circuit_session(spark, workers)
+        several = files.hosts > 1
+        session = circuit_session(spark, workers, places=several)
         catalyst = Catalyst(session)
         self.relations = analyse(program, catalyst)
-        wholes = Catalyst(circuit_session(spark, workers))
-        self.circuit = Circuit(self.relations, catalyst, wholes, self._report)
+        wholes = Catalyst(circuit_session(spark, workers, places=several))
+        least = self._bits(0)
+        self.circuit = Circuit(self.relations, catalyst, wholes, self._report, files.addresses, least)
         self._queries = query_session(spark, workers)
         self._query_lock = threading.Lock()
         self._bound: dict[str, int] = {}
@@ -208,21 +211,20 @@ class Engine:
                 if all(f.owner for f in splits)
             },
             "owner_names": [(owner.connector, owner.transaction) for owner in owners],
-            "dead_letters": str(self.state.directory.parent / DEAD_LETTERS),
+            "dead_letters": str(self.files.directory.parent / DEAD_LETTERS),
             "now": now.isoformat(),
-            "directory": str(self.state.directory),
-            "run": self.state.run,
-            "unverified": self.state.unverified(),
+            **facts_of(self.state),
             "written": {},
         }
         told = self._run_waves(transaction, waves, facts)
         failpoint("engine.evaluated")
+        self.files.reads.update(fact for key, fact in told.items() if key[0] == "read")
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
         for key, fact in told.items():
             if key[0] == "merge":
-                self.state.replace(Merge(key[1], fact[3]), key[2], Size(*fact[:3]))
+                self.state.replace(Merge(key[1], fact[1]), key[2], Size(*fact[0]))
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
 
@@ -240,8 +242,14 @@ class Engine:
                             listed = facts["written"].setdefault(key[1], [])
                             if key[2] not in listed:
                                 listed.append(key[2])
+                                self.files.note(facts["hosts"], key[1], key[2], Size(*told[key]))
             except BaseException as error:
                 self.state.discard(transaction)
+                if attempt < _ATTEMPTS and lost_host(error):
+                    _log.warning("transaction %d is run again when all hosts are there", transaction)
+                    self.files.wait()
+                    facts["hosts"] = self.files.facts(self.state.sizes())  # it may be another process now
+                    continue
                 if attempt < _ATTEMPTS and lost_worker(error):
                     _log.warning("a Python worker was lost in transaction %d; it is run again", transaction)
                     continue
@@ -253,7 +261,7 @@ class Engine:
 
     def _bits(self, rows: int) -> int:
         """How many partitions a change of that many rows deserves, as a power of two."""
-        if rows <= WIDE_ROWS or self.workers == 1:
+        if self.files.hosts == 1 and (rows <= WIDE_ROWS or self.workers == 1):
             return 0
         wanted = max(self.workers, rows // _PARTITION_ROWS)
         return (wanted - 1).bit_length()
@@ -280,7 +288,7 @@ class Engine:
                 counts = rows_in if key[0] == "input" else errors
                 name = self.relation(key[1]).name
                 counts[name] = counts.get(name, 0) + fact
-        changed: dict[str, list[str]] = {}
+        changed: dict[str, dict[str, Size]] = {}
         rows_out: dict[str, int] = {}
         growth: dict[str, int] = {}
         by_trace = {relation.trace: relation.name for relation in self.relations.values()}
@@ -289,7 +297,7 @@ class Engine:
                 growth[by_trace[key[1]]] = growth.get(by_trace[key[1]], 0) + fact
         for (trace, name), size in written.items():
             if trace in by_trace:
-                changed.setdefault(by_trace[trace], []).append(str(self.state.path(trace, name)))
+                changed.setdefault(by_trace[trace], {})[name] = size
                 rows_out[by_trace[trace]] = rows_out.get(by_trace[trace], 0) + size.rows
         digests: dict[Owner, tuple[int, int]] = {}
         bad: dict[Owner, Bad] = {}
@@ -303,10 +311,12 @@ class Engine:
                 bad[owners[int(key[1])]] = Bad(before.count + fact[0], shown[:SHOWN_BAD])
         return Result(transaction, rows_in, errors, changed, rows_out, growth, digests, bad)
 
-    def change(self, relation: str, paths: Sequence[str], more: Rows | None = None) -> pa.Table:
+    def change(self, relation: str, batches: Mapping[str, Size], more: Rows | None = None) -> pa.Table:
         """A relation's change, and perhaps `more` rows: its columns and `_weight`."""
-        layout = row_layout(self.relation(relation).schema)
-        parts = [part for path in paths for part in Batch(path, layout).segments]
+        found = self.relation(relation)
+        layout = row_layout(found.schema)
+        paths = [self.files.at_hand(found.trace, name, size) for name, size in batches.items()]
+        parts = [part for path in paths for part in Batch(str(path), layout).segments]
         return self._as_change(relation, [*parts, *([more] if more is not None else [])])
 
     def _as_change(self, relation: str, parts: Sequence[Rows]) -> pa.Table:
@@ -326,11 +336,12 @@ class Engine:
         layout = row_layout(found.schema)
         with self.state.reading() as batches:
             unverified = self.state.unverified().get(found.trace, {})
+            sizes = self.state.sizes().get(found.trace, {})
             opened = [
                 Batch(
-                    str(self.state.path(found.trace, name)),
+                    str(self.files.at_hand(found.trace, name, sizes[name])),
                     layout,
-                    Content(*unverified[name]) if name in unverified else None,
+                    sizes[name].content if name in unverified else None,
                 )
                 for name in batches.get(found.trace, ())
             ]
@@ -361,13 +372,7 @@ class Engine:
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the state between two transactions."""
         with self._query_lock, self.state.reading() as batches:
-            facts = {
-                **_NO_FACTS,
-                "directory": str(self.state.directory),
-                "run": self.state.run,
-                "unverified": self.state.unverified(),
-                "traces": batches,
-            }
+            facts = {**_NO_FACTS, **facts_of(self.state), "traces": batches}
             context = self.spark.sparkContext
             before = context.getLocalProperty(PROPERTY)
             context.setLocalProperty(PROPERTY, json.dumps(facts))
@@ -421,25 +426,33 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     """Merge batches in Spark tasks and put the results in place."""
     report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
     named = [(merge_, f"m{uuid.uuid4().hex[:16]}") for merge_ in pending]
-    work = [{"trace": m.trace, "names": m.names, "target": name} for m, name in named]
+    work = [{"trace": m.trace, "names": m.names, "host": m.host, "target": name} for m, name in named]
     stage = MergeStage(json.dumps(work))
-    frame = spark.range(0, 1, 1, 1).mapInArrow(
-        stage.function(report), StructType([StructField("_", LongType())])
-    )
+    places = state.files.addresses
+    numbers = Catalyst(spark).placed_range(places) if places else spark.range(0, 1, 1, 1)
+    frame = numbers.mapInArrow(stage.function(report), StructType([StructField("_", LongType())]))
     context = spark.sparkContext
-    facts = {"directory": str(state.directory), "run": state.run, "unverified": state.unverified()}
-    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts))
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts_of(state)))
     try:
         frame.collect()
     except BaseException:
-        for merge_, name in named:
-            remove_garbage(state.path(merge_.trace, name))
+        state.files.remove([(merge_.trace, name) for merge_, name in named])
         raise
     failpoint("merge.written")
     state.verified((key[1], key[2]) for key in report.value if key[0] == "verified")
     for merge_, name in named:
         state.replace(merge_, name, Size(*report.value[("batch", merge_.trace, name)]))
         failpoint("merge.replaced")
+
+
+def facts_of(state: State) -> dict[str, Any]:
+    """What tasks must know of the batches that there are."""
+    return {
+        "directory": str(state.files.directory),
+        "run": state.run,
+        "unverified": state.unverified(),
+        "hosts": state.files.facts(state.sizes()),
+    }
 
 
 _NO_FACTS: dict[str, Any] = {
@@ -461,12 +474,13 @@ _NO_FACTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class MergeStage(Stage):
-    """Merge batches, one trace after another."""
+    """Merge the batches of one host, one trace after another; a leaf's input is the host's number."""
 
     work: str
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for item in json.loads(self.work):
+        host = next(batches).column(0)[0].as_py()
+        for item in (item for item in json.loads(self.work) if item["host"] == host):
             trace, parts, target = item["trace"], item["names"], item["target"]
             layout = task.layout(trace, parts[0])
             task.tell(("batch", trace, target), task.merged(trace, parts, target, layout))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.errors import DamagedError, EvaluationError, PenstockError, UnreachableError
+from penstock.errors import DamagedError, EvaluationError, HostLostError, PenstockError, UnreachableError
 
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\][^\n]*")
 _PLACE = re.compile(r"== SQL \(line (\d+), position (\d+)\) ==\n([^\n]*)\n( *)(\^+)")
@@ -63,6 +63,12 @@ def _first_line(text: str) -> str:
 def lost_worker(error: BaseException) -> bool:
     """Whether Spark failed because a Python worker ended: killed by somebody, or for lack of memory."""
     return isinstance(error, Py4JJavaError | PySparkException) and _LOST.search(str(error)) is not None
+
+
+def lost_host(error: BaseException) -> bool:
+    """Whether a host could not be reached by another one that needed something of it."""
+    found = _PYTHON.findall(str(error)) if isinstance(error, Py4JJavaError | PySparkException) else []
+    return isinstance(error, HostLostError) or any(name == HostLostError.__name__ for name, _ in found)
 
 
 def damage_in(error: Exception) -> DamagedError | None:

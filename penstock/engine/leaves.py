@@ -6,7 +6,6 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -87,7 +86,7 @@ class InputStage(Stage):
         ]
         recorded = {key: value for key, value in split["payload"].items() if key != READING}
         mark = zlib.crc32(json.dumps({**split, "payload": recorded}, sort_keys=True).encode())
-        path = Path(task.dead_letters) / f"{transaction:012d}-{quote(connector, safe='')}-{mark:08x}.jsonl"
+        path = task.dead_letters / f"{transaction:012d}-{quote(connector, safe='')}-{mark:08x}.jsonl"
         path.parent.mkdir(exist_ok=True)
         write_file(path, lambda file: file.write("".join(lines).encode()), durable=True)
         shown = [asdict(record) for record in bad[:_SHOWN]]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from penstock.engine.archive import using_archive
+from penstock.errors import StateError
 from penstock.plan.catalyst import SETTINGS
 
 _STATIC: Mapping[str, str] = {
@@ -20,11 +21,6 @@ _STATIC: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "penstock.engine.daemon",
     "spark.python.worker.reuse": "true",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # The only executor is this process. Were it stopped for two minutes, Spark would take it for dead, never
-    # let it register again, and end everything soon after.
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
     # What goes wrong in a task is raised here, with its reason: a stack trace on the console adds nothing.
     "spark.log.level": "FATAL",
     # Nobody looks at the history of jobs that run several times a second.
@@ -33,6 +29,17 @@ _STATIC: Mapping[str, str] = {
     "spark.ui.retainedTasks": "100",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.sql.session.timeZone": "UTC",
+}
+
+# How a partition comes to its host, see `penstock/plan/catalyst/placing.py`.
+_PLACING: Mapping[str, str] = {"spark.sql.unionOutputPartitioning": "true"}
+
+_ALONE: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # The only executor is this process. Were it stopped for two minutes, Spark would take it for dead, never
+    # let it register again, and end everything soon after.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
 }
 
 _CIRCUIT: Mapping[str, str] = {
@@ -51,14 +58,34 @@ _CIRCUIT: Mapping[str, str] = {
 
 def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
     """The application's session: the one that is running, or a new local one."""
-    # PySpark logs each error in a query with a stack trace beside raising it; we say it once, with its place.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    return _started(f"local[{workers}]", {**static_settings(), **_ALONE, **settings})
+
+
+def static_settings() -> dict[str, str]:
+    """What every application has, before a user's settings."""
+    return {**_STATIC, "spark.driver.memory": "2g", **using_archive()}
+
+
+def application_on(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """The session of an application on several hosts, of which this process is the driver."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        raise StateError(
+            "this process runs Spark already, on this machine alone: run a pipeline on several hosts in a"
+            " process of its own"
+        )
+    return _started(master, settings)
+
+
+def _started(master: str, settings: Mapping[str, str]) -> SparkSession:
+    # PySpark logs each error in a query with a stack trace beside raising it; we say it once, with its place.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("penstock").master(f"local[{workers}]")
-    for key, value in {**_STATIC, "spark.driver.memory": "2g", **using_archive(), **settings}.items():
+    builder = SparkSession.builder.appName("penstock").master(master)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     # PySpark's own handler cancels all jobs on Ctrl-C, and with them the transaction that is running.
     handler = signal.getsignal(signal.SIGINT)
@@ -68,10 +95,11 @@ def application(workers: int, settings: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def circuit_session(spark: SparkSession, partitions: int) -> SparkSession:
-    """A session of its own for a circuit: names and settings do not leak."""
+def circuit_session(spark: SparkSession, partitions: int, *, places: bool = False) -> SparkSession:
+    """A session of its own for a circuit: names and settings do not leak. `places`: partitions are brought to
+    the hosts that have their state."""
     session = spark.newSession()
-    for key, value in _CIRCUIT.items():
+    for key, value in {**_CIRCUIT, **(_PLACING if places else {})}.items():
         session.conf.set(key, value)
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     return session

@@ -7,36 +7,20 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from penstock.storage.files import Content, remove_garbage
 from penstock.trace import merge
-from penstock.trace.batch import refuse_damaged
-from penstock.trace.task import batch_name
+from penstock.trace.files import BatchFiles, Size
 
 Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much one batch holds, and the checksum of its bytes."""
-
-    rows: int
-    bytes: int
-    checksum: str
-
-    @property
-    def content(self) -> Content:
-        """What its file must contain."""
-        return Content(self.bytes, self.checksum)
-
-
-@dataclass(frozen=True)
 class Merge:
-    """A merge to be done: these batches of a trace become one."""
+    """A merge to be done: these batches of a trace become one, on the host that has them."""
 
     trace: str
     names: list[str]
+    host: int = 0
 
 
 @dataclass
@@ -49,8 +33,8 @@ class _Garbage:
 class State:
     """The batches of all traces. A reader's snapshot stays readable until it lets go of it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, files: BatchFiles) -> None:
+        self.files = files
         self._traces: dict[str, dict[str, Size]] = {}
         self._lock = threading.Lock()
         self._readers: set[int] = set()
@@ -59,12 +43,9 @@ class State:
         self._saved: set[tuple[str, str]] = set()
         self._had: set[tuple[str, str]] = set()
         """What this run has, or has merged and a checkpoint has still."""
-        self._unverified: dict[tuple[str, str], Content] = {}
+        self._unverified: dict[tuple[str, str], Size] = {}
         self.run = secrets.token_hex(4)
         """Part of the names of the batches that this run of the pipeline writes."""
-
-    def path(self, trace: str, name: str) -> Path:
-        return self.directory / trace / f"{name}.arrow"
 
     def sizes(self) -> dict[str, dict[str, Size]]:
         """All batches, by trace and name."""
@@ -76,20 +57,20 @@ class State:
         with self._lock:
             self._traces = {trace: dict(batches) for trace, batches in traces.items()}
             saved = {
-                (trace, name): s.content for trace, batches in traces.items() for name, s in batches.items()
+                (trace, name): size for trace, batches in traces.items() for name, size in batches.items()
             }
             self._saved = set(saved)
             self._had = set(saved)
             self._unverified = {} if verified else saved
-            while next(self.directory.glob(f"*/*-{self.run}-*"), None) is not None:
+            while self.files.has(self.run):
                 self.run = secrets.token_hex(4)
 
     def unverified(self) -> dict[str, dict[str, tuple[int, str]]]:
         """What the batches must contain that nobody has looked at since they were restored."""
         with self._lock:
             found: dict[str, dict[str, tuple[int, str]]] = {}
-            for (trace, name), content in self._unverified.items():
-                found.setdefault(trace, {})[name] = content.bytes, content.checksum
+            for (trace, name), size in self._unverified.items():
+                found.setdefault(trace, {})[name] = size.bytes, size.checksum
             return found
 
     def refuse_damaged(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
@@ -97,16 +78,16 @@ class State:
         for trace, batches in traces.items():
             for name, size in batches.items():
                 if (trace, name) in self._had:
-                    refuse_damaged(self.path(trace, name), size.content)
+                    self.files.refuse_damaged(trace, name, size)
 
     def verify_rest(self) -> None:
         """Look at what nobody has looked at since it was restored; `DamagedError` if it is damaged."""
         with self._lock:
             rest = dict(self._unverified)
-        for (trace, name), content in rest.items():
+        for (trace, name), size in rest.items():
             with self.reading() as batches:
                 if name in batches.get(trace, {}):
-                    refuse_damaged(self.path(trace, name), content)
+                    self.files.refuse_damaged(trace, name, size)
             self.verified([(trace, name)])
 
     def verified(self, batches: Iterable[tuple[str, str]]) -> None:
@@ -162,16 +143,17 @@ class State:
 
     def discard(self, transaction: int) -> None:
         """Delete what a transaction wrote that did not take effect."""
-        for path in self.directory.glob(f"*/{batch_name(transaction, self.run, '*')}.arrow*"):
-            remove_garbage(path)
+        self.files.discard(transaction, self.run)
 
     def merges(self) -> list[Merge]:
         """What is worth merging now."""
         with self._lock:
             found = []
             for trace, batches in self._traces.items():
-                if names := merge.choose({name: size.rows for name, size in batches.items()}):
-                    found.append(Merge(trace, names))
+                for host in {size.host for size in batches.values()}:
+                    rows = {name: size.rows for name, size in batches.items() if size.host == host}
+                    if names := merge.choose(rows):
+                        found.append(Merge(trace, names, host))
             return found
 
     def replace(self, done: Merge, name: str, size: Size) -> None:
@@ -194,13 +176,15 @@ class State:
     def _collect(self) -> None:
         """Delete what no reader can see any more."""
         with self._lock:
-            kept = []
+            kept, gone = [], []
             for item in self._garbage:
                 item.readers &= self._readers
                 if item.readers or (item.trace, item.name) in self._saved:
                     kept.append(item)
                 else:
-                    remove_garbage(self.path(item.trace, item.name))
-                    self._had.discard((item.trace, item.name))
-                    self._unverified.pop((item.trace, item.name), None)
+                    gone.append((item.trace, item.name))
             self._garbage = kept
+            self.files.remove(gone)
+            for batch in gone:
+                self._had.discard(batch)
+                self._unverified.pop(batch, None)

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.plan import nodes
-from penstock.plan.catalyst import Catalyst
+from penstock.plan.catalyst import PLACE, Catalyst
 from penstock.plan.nodes import Node
 from penstock.trace.rows import Layout
 from penstock.trace.task import Report, Stage, Task
@@ -89,6 +89,8 @@ class Compiler:
     traces: dict[str, TraceInfo]
     bits: int
     initial: bool
+    addresses: Sequence[str] = ()
+    """Where the hosts are, if there are several: each has the state of a range of keys."""
     written: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)  # by the relation that is being compiled
 
@@ -108,12 +110,19 @@ class Compiler:
 
     def stage(self, frame: DataFrame, stage: Stage, schema: StructType) -> DataFrame:
         """Run a stage over each partition of a frame."""
-        return frame.mapInArrow(stage.function(self.report), schema)
+        width = len(frame.columns) - 1 if frame.columns[-1] == PLACE else None
+        return frame.mapInArrow(stage.function(self.report, width), schema)
 
     def leaf(self, stage: Stage, schema: StructType, partitions: int | None = None) -> DataFrame:
         """A stage with no input."""
         tasks = partitions or self.partitions
+        if self.addresses:
+            return self.stage(self.catalyst.placed_range(self._places(tasks)), stage, schema)
         return self.stage(self.spark.range(0, tasks, 1, tasks), stage, schema)
+
+    def _places(self, partitions: int) -> list[str]:
+        """The host of each partition: neighbouring ranges of keys are on the same one."""
+        return [self.addresses[p * len(self.addresses) // partitions] for p in range(partitions)]
 
     def schema(self, node: Node) -> list[StructField]:
         """The columns of a node's result."""
@@ -138,16 +147,19 @@ class Compiler:
     def exchange(self, frame: DataFrame, *, single: bool = False) -> DataFrame:
         """Bring rows with equal `_k` together (all rows if `single`).
 
-        With one partition that costs nothing where Spark kept it at one, and makes it one where not.
+        With one partition that costs nothing where Spark kept it at one, and makes it one where not. On
+        several hosts each partition goes where its state is, as far as Spark can have it so.
         """
+        half = 1 << (self.bits - 1) if self.bits else 0
+        number = f"CAST(shiftright(_k, {64 - self.bits}) + {half} AS INT)" if self.bits else "0"
+        if self.addresses:
+            places = self._places(1 if single else self.partitions)
+            return self.catalyst.placed(frame, "0" if single else number, places)
         if self.bits == 0:
             return frame.coalesce(1)
         if single:
             return frame.repartition(1)
-        half = 1 << (self.bits - 1)
-        return frame.repartitionById(
-            self.partitions, F.expr(f"CAST(shiftright(_k, {64 - self.bits}) + {half} AS INT)")
-        )
+        return frame.repartitionById(self.partitions, F.expr(number))
 
     def arrange(
         self, kind: str, node: Node, keys: Sequence[nodes.Expression], layout: Layout, describes: str

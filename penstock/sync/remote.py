@@ -11,7 +11,7 @@ from pathlib import Path
 import xxhash
 
 from penstock.checkpoint.identity import is_id
-from penstock.checkpoint.model import BATCH_NAME, MANIFEST, Entry, Manifest
+from penstock.checkpoint.model import MANIFEST, Entry, Manifest
 from penstock.errors import DamagedError, SyncError
 from penstock.storage.files import Content
 from penstock.storage.location import Location
@@ -19,6 +19,7 @@ from penstock.sync.config import SyncConfig
 from penstock.sync.copying import each
 from penstock.sync.model import RemoteCatalog, batches_of, files_of, manifest_key
 from penstock.sync.ownership import read_catalog
+from penstock.trace.files import BATCH_NAME
 
 _log = logging.getLogger("penstock")
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DamagedError, StorageError
-from penstock.storage.files import Content, Sink, content_of, write_file
+from penstock.storage.files import Content, Sink, write_file
+from penstock.trace.files import refuse_damaged
 from penstock.trace.rows import Index, Keys, Layout, Rows, concat
 
 FORMAT = b"1"
@@ -57,16 +58,6 @@ class Batch:
             if start < stop:
                 found.append(segment.slice(start, stop))
         return found
-
-
-def refuse_damaged(path: Path, expected: Content) -> None:
-    """`DamagedError` unless the file contains what it must."""
-    try:
-        found = content_of(path)
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read: {error.strerror}") from error
-    if found != expected:
-        raise DamagedError(f"{path} is damaged: expected {expected}, found {found}")
 
 
 def _lookup(segment: Rows, keys: Keys) -> Rows:

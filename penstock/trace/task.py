@@ -22,18 +22,14 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.errors import DamagedError
 from penstock.storage.files import Content
-from penstock.trace.batch import Batch, refuse_damaged, write_batch
+from penstock.trace.batch import Batch, write_batch
+from penstock.trace.files import batch_name, refuse_damaged
+from penstock.trace.host import Hosts
 from penstock.trace.merge import choose_smallest, merge
 from penstock.trace.rows import Layout, Rows, concat
 
 PROPERTY = "penstock.transaction"
 Report = dict[tuple[str, ...], Any]
-
-
-def batch_name(transaction: int, run: str, part: str) -> str:
-    """What a transaction calls a batch: the same name when a task is run again, and another one in another
-    run of the pipeline, for a checkpoint may still have the batch of the run before."""
-    return f"{transaction:012d}-{run}-{part}"
 
 
 class ReportParam(AccumulatorParam[Report]):
@@ -56,11 +52,15 @@ class Task:
         self.inputs: dict[str, list[dict[str, Any]]] = facts["inputs"]
         self.owners: dict[str, list[int]] = facts["owners"]  # of each split of a table
         self.owner_names: list[tuple[str, int]] = facts["owner_names"]  # connector and transaction
-        self.dead_letters: str = facts["dead_letters"]
         self.now: str = facts["now"]
         self._run: str = facts["run"]
         self._unverified: dict[str, dict[str, list[Any]]] = facts["unverified"]
+        self._hosts = None if facts["hosts"] is None else Hosts.of(facts["hosts"])
         self._directory = Path(facts["directory"])
+        self.dead_letters = Path(facts["dead_letters"])
+        if self._hosts is not None:  # each host has its own
+            self._directory = self._hosts.here.batches
+            self.dead_letters = self._hosts.here.directory / self.dead_letters.name
         self._old: dict[str, dict[str, int]] = facts["traces"]
         self._sources: dict[str, dict[str, int]] = facts["sources"]
         self._kept: list[str] = facts["kept"]
@@ -82,25 +82,33 @@ class Task:
         now = {}
         for name in self._old.get(trace, ()):
             held = before.get(name)
-            identity = self._identity(trace, name)
+            identity = self._identity(trace, name, self._path(trace, name))
             if held is None or held[0] != identity:
                 held = identity, self._batch(trace, name, layout)
             now[name] = held
         _opened[str(directory)] = now
         return [batch for _, batch in now.values()]
 
-    def _identity(self, trace: str, name: str) -> tuple[Any, ...]:
+    def _path(self, trace: str, name: str) -> Path:
+        """Where a batch can be read."""
+        if self._hosts is None:
+            return self._directory / trace / f"{name}.arrow"
+        path, how = self._hosts.at_hand(trace, name)
+        self.tell(("read", trace, name, str(self._hosts.here.index)), how)
+        return path
+
+    def _identity(self, trace: str, name: str, path: Path) -> tuple[Any, ...]:
         """Changes when a file does, which may have been put in the place of another, and when what was held
         by an earlier run of the pipeline has to be checked again."""
         try:
-            file = (self._directory / trace / f"{name}.arrow").stat()
+            file = path.stat()
         except FileNotFoundError:
             return ()
         return file.st_ino, file.st_mtime_ns, self._run if name in self._unverified.get(trace, {}) else None
 
     def _batch(self, trace: str, name: str, layout: Layout) -> Batch:
         """A batch; one that nobody has looked at since it was restored is checked first."""
-        path = str(self._directory / trace / f"{name}.arrow")
+        path = str(self._path(trace, name))
         unverified = self._unverified.get(trace, {}).get(name)
         if unverified is None:
             return Batch(path, layout)
@@ -110,7 +118,7 @@ class Task:
 
     def new(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches that an earlier job of this transaction added to a trace."""
-        paths = [self._directory / trace / f"{name}.arrow" for name in self._new.get(trace, [])]
+        paths = [self._path(trace, name) for name in self._new.get(trace, [])]
         return [Batch(str(path), layout) for path in paths]
 
     def source(self, trace: str, layout: Layout) -> list[Batch]:
@@ -127,17 +135,17 @@ class Task:
         part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
         name = batch_name(self.transaction, self._run, f"{part:04d}")
         written = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
-        self.tell(("batch", trace, name), written)
+        self.tell(("batch", trace, name), self._placed(written))
         if bits == 0 and (parts := choose_smallest(self._old.get(trace, {}))):
             self._merge(trace, parts, rows.layout)
 
     def _merge(self, trace: str, parts: list[str], layout: Layout) -> None:
         name = batch_name(self.transaction, self._run, "m")
-        self.tell(("merge", trace, name), (*self.merged(trace, parts, name, layout), parts))
+        self.tell(("merge", trace, name), (self.merged(trace, parts, name, layout), parts))
 
     def layout(self, trace: str, name: str) -> Layout:
         """How the batches of a trace are laid out, as one of them says."""
-        path = self._directory / trace / f"{name}.arrow"
+        path = self._path(trace, name)
         if (unverified := self._unverified.get(trace, {}).get(name)) is not None:
             refuse_damaged(path, Content(*unverified))
         try:
@@ -145,10 +153,14 @@ class Task:
         except (OSError, pa.ArrowException) as error:
             raise DamagedError(f"{path} cannot be read: {error}") from error
 
-    def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str]:
-        """Write one batch with the contents of several; returns its rows, bytes and checksum."""
+    def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str, int]:
+        """Write one batch with the contents of several; returns its size, as a `Size` has it."""
         opened = [self._batch(trace, part, layout) for part in parts]
-        return merge(layout, opened, self._directory / trace / f"{name}.arrow")
+        return self._placed(merge(layout, opened, self._directory / trace / f"{name}.arrow"))
+
+    def _placed(self, written: tuple[int, int, str]) -> tuple[int, int, str, int]:
+        """What was written, and on which host."""
+        return *written, 0 if self._hosts is None else self._hosts.here.index
 
     def tell(self, key: tuple[str, ...], fact: Any) -> None:
         """Report a fact to the driver."""
@@ -164,15 +176,20 @@ class Stage(ABC):
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Consume one partition of the change and emit what follows from it."""
 
-    def function(self, report: Accumulator[Report] | None) -> partial[Iterator[pa.RecordBatch]]:
-        """What Spark ships to its workers: this stage by value, the code by reference."""
-        return partial(run_stage, self, report)
+    def function(
+        self, report: Accumulator[Report] | None, width: int | None = None
+    ) -> partial[Iterator[pa.RecordBatch]]:
+        """What Spark ships to its workers: this stage by value, the code by reference. It sees the first
+        `width` columns."""
+        return partial(run_stage, self, report, width)
 
 
 def run_stage(
-    stage: Stage, report: Accumulator[Report] | None, batches: Iterator[pa.RecordBatch]
+    stage: Stage, report: Accumulator[Report] | None, width: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The function that runs in the task."""
+    if width is not None:
+        batches = (batch.select(range(width)) for batch in batches)
     yield from stage.run(Task.current(report), batches)
     for _ in batches:  # a worker that leaves input unread is not used again, and a new one costs seconds
         pass

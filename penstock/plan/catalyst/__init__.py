@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from penstock.plan.catalyst.builder import Bound, Builder
 from penstock.plan.catalyst.functions import Function, digits
+from penstock.plan.catalyst.placing import PLACE, Placing
 from penstock.plan.catalyst.reader import Reader
 from penstock.plan.catalyst.refs import Ref, attribute_id, is_nullable, type_name
 
 __all__ = [
+    "PLACE",
     "SETTINGS",
     "Bound",
     "Catalyst",
@@ -47,9 +49,10 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-class Catalyst(Reader, Builder):
+class Catalyst(Reader, Builder, Placing):
     """Reads and builds plans in one SparkSession."""
 
     def __init__(self, spark: SparkSession) -> None:
         Reader.__init__(self, spark)
         Builder.__init__(self, spark)
+        Placing.__init__(self, spark)

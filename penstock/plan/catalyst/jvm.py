@@ -30,6 +30,7 @@ class Jvm:
         self.logical = Names(sql.catalyst.plans.logical)
         self.aggregate = Names(sql.catalyst.expressions.aggregate)
         self.named = Names(sql.catalyst.expressions.NamedExpression)
+        self.row = Names(sql.catalyst.InternalRow)
         self.equi_join = Names(sql.catalyst.planning.ExtractEquiJoinKeys)
         self.dataset = Names(sql.classic.Dataset)
         self.type = Names(sql.types.DataType)

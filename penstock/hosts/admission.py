@@ -1,0 +1,58 @@
+"""Who may ask a host for something: those who know the token, and mean this host of this incarnation."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.hosts.duty import Duty
+from penstock.hosts.refusals import RefusalError, knows
+
+
+class Admitted:
+    """Lets through only requests of the coordinator that the host checked in with, and of its tasks."""
+
+    def __init__(self, app: ASGIApp, duty: Duty) -> None:
+        self._app = app
+        self._duty = duty
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                refuse_strangers(self._duty, Headers(scope=scope))
+            except RefusalError as refusal:
+                await refusal.answer()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def refuse_strangers(duty: Duty, headers: Headers) -> None:
+    """`RefusalError` unless the request is for this host, as it was started."""
+    if duty.member is None:
+        raise RefusalError(
+            503, "NotJoined", f"{duty} has not checked in with a coordinator yet: ask again later"
+        )
+    membership, token = duty.member
+    if "authorization" not in headers:
+        raise RefusalError(401, "Unauthorized", f"the request to {duty} carries no token")
+    if not knows(headers, token):
+        said = headers.get("penstock-incarnation", "none")
+        raise RefusalError(
+            401,
+            "Unauthorized",
+            f"the token of the request is not that of incarnation {membership.incarnation}, to which {duty}"
+            f" belongs; the request says incarnation {said}. A token ends with the run of its coordinator.",
+        )
+    wrong = {
+        name: (headers.get(name), own)
+        for name, own in membership.headers().items()
+        if headers.get(name) != own
+    }
+    if wrong:
+        texts = [
+            f"{name}: the request says {given!r}, here it is {own!r}" for name, (given, own) in wrong.items()
+        ]
+        details = {name: {"given": given, "own": own} for name, (given, own) in wrong.items()}
+        raise RefusalError(
+            400, "OtherMembership", f"the request is not for {duty}: {'; '.join(texts)}", details
+        )

@@ -1,0 +1,180 @@
+"""The HTTP application of a host: it serves its batch files, and looks after them as it is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
+
+from penstock.hosts.admission import Admitted
+from penstock.hosts.duty import Duty
+from penstock.hosts.refusals import RefusalError, install_handlers
+from penstock.storage.files import Content
+from penstock.trace.files import BATCH_NAME, Size
+
+_log = logging.getLogger("penstock")
+
+_CHUNK = 1 << 20
+_TRACE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_RUN = re.compile(r"[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Body of `POST /batches/sync`."""
+
+    batches: dict[str, dict[str, Content]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Body of `POST /batches/check`."""
+
+    batches: dict[str, dict[str, Content]]
+    deep: bool
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Body of `POST /batches/remove`."""
+
+    batches: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Body of `POST /batches/discard`."""
+
+    transaction: int
+    run: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Body of `POST /batches/sweep`."""
+
+    needed: dict[str, list[str]]
+
+
+def create_app(duty: Duty) -> FastAPI:
+    """The application of this host."""
+    app = FastAPI(title="Penstock host", openapi_url=None, docs_url=None, redoc_url=None)
+    install_handlers(app, f"the host at {duty.address}")
+    app.add_middleware(Admitted, duty=duty)
+    files = duty.files
+
+    @app.get("/batches/{trace}/{name}")
+    def batch(trace: str, name: str) -> StreamingResponse:
+        _refuse_names([(trace, name)])
+        path = files.path(trace, name)
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed behind the last byte)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise RefusalError(
+                404, "NoSuchBatch", f"{duty} has no batch {trace}/{name}: {path} is missing"
+            ) from error
+        size = os.fstat(file.fileno()).st_size
+        return StreamingResponse(
+            _bytes_of(file, path),
+            media_type="application/octet-stream",
+            headers={"Content-Length": str(size)},
+        )
+
+    @app.post("/batches/sync")
+    def sync(body: Sync) -> dict[str, Any]:
+        with duty.changing:
+            files.sync(_sizes(body.batches))
+        return {}
+
+    @app.post("/batches/check")
+    def check(body: Check) -> dict[str, Any]:
+        found = files.faults(_sizes(body.batches), deep=body.deep)
+        return {"faults": [f"{duty}: {fault}" for fault, _ in found if fault is not None]}
+
+    @app.post("/batches/remove")
+    def remove(body: Remove) -> dict[str, Any]:
+        _refuse_names(body.batches)
+        with duty.changing:
+            files.remove(body.batches)
+        return {}
+
+    @app.post("/batches/discard")
+    def discard(body: Discard) -> dict[str, Any]:
+        if body.transaction < 0 or not _RUN.fullmatch(body.run):
+            raise RefusalError(
+                400, "InvalidName", f"no batch is of transaction {body.transaction} of run {body.run!r}"
+            )
+        with duty.changing:
+            files.discard(body.transaction, body.run)
+        return {}
+
+    @app.post("/batches/sweep")
+    def sweep(body: Sweep) -> dict[str, Any]:
+        needed = {(trace, name) for trace, names in body.needed.items() for name in names}
+        _refuse_names(needed)
+        with duty.changing:
+            files.sweep(needed)
+        return {}
+
+    @app.get("/status")
+    def status() -> dict[str, Any]:
+        pid = duty.worker()
+        member = duty.member
+        return {
+            "membership": None if member is None else asdict(member[0]),
+            "address": duty.address,
+            "batches_bytes": _bytes_below(files.directory),
+            "worker_pid": pid,
+            "worker_runs": pid is not None,
+        }
+
+    @app.post("/over")
+    def over() -> dict[str, Any]:
+        duty.over()
+        return {}
+
+    return app
+
+
+def _refuse_names(batches: Iterable[tuple[str, str]]) -> None:
+    """No name leads out of the directory of batches, and none is that of another file."""
+    for trace, name in batches:
+        match = BATCH_NAME.fullmatch(f"{name}.arrow")
+        if not _TRACE_NAME.fullmatch(trace) or match is None or match[3]:
+            raise RefusalError(400, "InvalidName", f"{trace!r}, {name!r} is no name of a batch")
+
+
+def _sizes(batches: Mapping[str, Mapping[str, Content]]) -> dict[str, dict[str, Size]]:
+    _refuse_names((trace, name) for trace, contents in batches.items() for name in contents)
+    return {
+        trace: {name: Size(0, content.bytes, content.checksum) for name, content in contents.items()}
+        for trace, contents in batches.items()
+    }
+
+
+def _bytes_of(file: BinaryIO | Any, path: Path) -> Iterator[bytes]:
+    """Whoever reads sees by the length, and by the checksum, that not all came."""
+    with file:
+        try:
+            while data := file.read(_CHUNK):
+                yield data
+        except OSError as error:
+            _log.error("%s cannot be read: %s", path, error.strerror)
+            raise
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.glob("*/*.arrow"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue  # it was deleted meanwhile
+    return total

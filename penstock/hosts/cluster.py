@@ -1,0 +1,128 @@
+"""A pipeline's run on several hosts: a Spark master in this process, the hosts that join, their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.session import application_on, static_settings
+from penstock.errors import StateError
+from penstock.hosts.coordinator import Coordinator
+from penstock.hosts.files import HostFiles
+from penstock.plan.catalyst.master import Master
+
+_SETTINGS: Mapping[str, str] = {
+    "spark.authenticate": "true",
+    "spark.executor.memory": "1g",
+    # A host that was cut off is found out in less than a minute, and what it had to do is done elsewhere.
+    "spark.network.timeout": "40s",
+    "spark.network.timeoutInterval": "10s",
+    "spark.executor.heartbeatInterval": "5s",
+    # Where little comes from says nothing of where it should go: that is said by its place.
+    "spark.shuffle.reduceLocality.enabled": "false",
+    # Executors come back with their hosts, however often.
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The settings `hosts` and `coordinator`."""
+
+    hosts: int
+    address: str = "127.0.0.1"
+    port: int = 0
+
+    @classmethod
+    def of(cls, hosts: int, coordinator: Mapping[str, Any]) -> ClusterConfig:
+        """What they say.
+
+        >>> ClusterConfig.of(2, {"address": "10.0.0.1"})
+        ClusterConfig(hosts=2, address='10.0.0.1', port=0)
+        """
+        for key, value in coordinator.items():
+            if key not in ("address", "port"):
+                raise StateError(f"unknown setting coordinator.{key}; known: address, port")
+            if not isinstance(value, str if key == "address" else int) or isinstance(value, bool):
+                raise StateError(f"the setting coordinator.{key} cannot be {value!r}")
+        if hosts < 2:
+            raise StateError(
+                f"the setting hosts is a number of at least 2, not {hosts!r}; leave it out for one machine"
+            )
+        return cls(hosts, **coordinator)
+
+
+class Cluster:
+    """From the start of a pipeline to its end."""
+
+    def __init__(self, config: ClusterConfig, directory: Path, pipeline: str, workers: int) -> None:
+        """`directory`: the pipeline's storage; `pipeline`: its id; `workers`: tasks at once on each host."""
+        self._config = config
+        self._directory = directory
+        self._workers = workers
+        self.coordinator = Coordinator(
+            directory, pipeline, config.hosts, workers, config.address, config.port
+        )
+        self.waits = ""
+        """For which hosts, while it does."""
+        self._stopped = False
+        self._master: Master | None = None
+        self.files: HostFiles | None = None
+        self._spark: SparkSession | None = None
+
+    @property
+    def workers(self) -> int:
+        """Of all hosts together."""
+        return self._workers * self._config.hosts
+
+    def open(self, settings: Mapping[str, str]) -> tuple[SparkSession, HostFiles]:
+        """Wait for all hosts, and start the application on them; `StateError` if it is stopped."""
+        secret = {"spark.authenticate.secret": self.coordinator.spark_secret}
+        address = {
+            "spark.driver.bindAddress": self._config.address,
+            "spark.driver.host": self._config.address,
+        }
+        cores = {
+            "spark.executor.cores": str(self._workers),
+            "spark.cores.max": str(self.workers),
+        }
+        whole = {**static_settings(), **_SETTINGS, **address, **cores, **settings, **secret}
+        self._master = Master(self._config.address, whole)
+        self.coordinator.open(self._master.url)
+        self._wait()
+        self._spark = application_on(self._master.url, whole)
+        self.files = HostFiles(self._directory / "batches", self.coordinator, lambda: self._stopped)
+        return self._spark, self.files
+
+    def _wait(self) -> None:
+        def say(text: str) -> None:
+            self.waits = text
+
+        try:
+            self.coordinator.wait(lambda: self._stopped, say)
+        finally:
+            self.waits = ""
+        if self._stopped:
+            raise StateError("the pipeline was stopped while it waited for its hosts")
+
+    def interrupt(self) -> None:
+        """Let what waits for hosts fail soon."""
+        self._stopped = True
+
+    def stats(self) -> dict[str, Any]:
+        reads = {} if self.files is None else dict(self.files.reads)
+        return {**self.coordinator.stats(), "waits_for": self.waits or None, "reads": reads}
+
+    def close(self) -> None:
+        self._stopped = True
+        if self._spark is not None:
+            self._spark.stop()
+        if self.files is not None:
+            self.files.close()
+        self.coordinator.close()
+        if self._master is not None:
+            self._master.close()

@@ -1,0 +1,185 @@
+"""The files of batches: where they lie, and what is done with them beside being written by tasks.
+
+This is the directory of a pipeline on one machine. A pipeline on several hosts has files on each of them
+(`penstock/hosts/files.py`), and everything above asks here instead of the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import DamagedError
+from penstock.storage.files import (
+    Content,
+    children,
+    content_of,
+    remove_garbage,
+    remove_if_empty,
+    sync_directory,
+    sync_file,
+    write_file,
+)
+
+BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\.\d+\.tmp|\.part)?")
+"""The names that batches have, written or fetched, whole or half. A file of any other name is not ours
+to delete."""
+
+
+def batch_name(transaction: int, run: str, part: str) -> str:
+    """What a transaction calls a batch: the same name when a task is run again, and another one in another
+    run of the pipeline, for a checkpoint may still have the batch of the run before."""
+    return f"{transaction:012d}-{run}-{part}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much one batch holds, the checksum of its bytes, and the host whose task wrote it."""
+
+    rows: int
+    bytes: int
+    checksum: str
+    host: int = 0
+
+    @property
+    def content(self) -> Content:
+        """What its file must contain."""
+        return Content(self.bytes, self.checksum)
+
+
+Sizes = Mapping[str, Mapping[str, Size]]
+"""Batches, by trace and name."""
+
+
+class BatchFiles:
+    """Those of one directory, on this machine."""
+
+    hosts = 1
+    """On how many machines they lie."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where these machines are, if there are several."""
+        return []
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.reads: Counter[str] = Counter()
+        """How often tasks came to a batch in which way, where that may be another host's."""
+        self._synced: set[tuple[str, str]] = set()
+        self._doubtful: set[tuple[str, str]] = set()
+
+    def path(self, trace: str, name: str) -> Path:
+        """Where a batch lies that is on this machine."""
+        return self.directory / trace / f"{name}.arrow"
+
+    def at_hand(self, trace: str, name: str, size: Size) -> Path:
+        """Where this process can read a batch."""
+        return self.path(trace, name)
+
+    def facts(self, traces: Sizes) -> Mapping[str, Any] | None:
+        """What tasks must know beside the names of the batches that they read; None: all is in one place."""
+        return None
+
+    def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
+        """Add a batch that was written just now to these facts."""
+
+    def wait(self) -> None:
+        """Wait until all of them can be reached again."""
+
+    # -- being durable --------------------------------------------------------------------------
+
+    def sync(self, traces: Sizes) -> None:
+        """Make them durable. Batches never change, so each is synced once."""
+        for trace, batches in traces.items():
+            fresh = [name for name in batches if (trace, name) not in self._synced]
+            for name in fresh:
+                self._sync_one(trace, name, batches[name].content)
+            if fresh:
+                sync_directory(self.directory / trace)
+        sync_directory(self.directory)
+        self.are_synced(traces)
+
+    def are_synced(self, traces: Sizes) -> None:
+        """These are durable, for a checkpoint has them; no others need be remembered."""
+        self._synced = {(trace, name) for trace, batches in traces.items() for name in batches}
+
+    def _sync_one(self, trace: str, name: str, expected: Content) -> None:
+        """Once a sync failed, a second one may succeed without the bytes: then they are written again."""
+        path = self.path(trace, name)
+        if (trace, name) in self._doubtful:
+            refuse_damaged(path, expected)
+            write_file(path, lambda file: file.write(path.read_bytes()), durable=True)
+            self._doubtful.discard((trace, name))
+            return
+        try:
+            sync_file(path)
+        except OSError:
+            self._doubtful.add((trace, name))
+            raise
+
+    # -- being whole ----------------------------------------------------------------------------
+
+    def faults(self, traces: Sizes, *, deep: bool) -> Iterator[tuple[str | None, int]]:
+        """For each batch what is wrong with it, if anything is, and how many bytes it has."""
+        for trace, batches in traces.items():
+            for name, size in batches.items():
+                yield different(self.path(trace, name), size.content, deep=deep), size.bytes
+
+    def refuse_damaged(self, trace: str, name: str, size: Size) -> None:
+        """`DamagedError` unless a batch contains what it must."""
+        refuse_damaged(self.path(trace, name), size.content)
+
+    # -- going ----------------------------------------------------------------------------------
+
+    def remove(self, batches: Iterable[tuple[str, str]]) -> None:
+        """Delete batches that nobody needs."""
+        for trace, name in batches:
+            remove_garbage(self.path(trace, name))
+
+    def discard(self, transaction: int, run: str) -> None:
+        """Delete what a transaction wrote that did not take effect."""
+        for path in self.directory.glob(f"*/{batch_name(transaction, run, '*')}.arrow*"):
+            remove_garbage(path)
+
+    def sweep(self, needed: Collection[tuple[str, str]]) -> None:
+        """Delete all batches but these, and what is half written."""
+        for trace in children(self.directory):
+            for path in children(trace):
+                match = BATCH_NAME.fullmatch(path.name)
+                if match and (match[3] or (trace.name, path.stem) not in needed):
+                    remove_garbage(path)
+            remove_if_empty(trace)
+
+    def has(self, run: str) -> bool:
+        """Whether a run of the pipeline has left batches."""
+        return next(self.directory.glob(f"*/*-{run}-*"), None) is not None
+
+
+def different(path: Path, expected: Content, *, deep: bool) -> str | None:
+    """What is wrong with a file; `deep`: every byte of it is looked at."""
+    try:
+        size = path.stat().st_size
+        if size != expected.bytes:
+            return f"{path} is damaged: expected {expected.bytes} bytes, found {size}"
+        if deep and (found := content_of(path)) != expected:
+            return f"{path} is damaged: expected {expected}, found {found.checksum}"
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None
+
+
+def refuse_damaged(path: Path, expected: Content) -> None:
+    """`DamagedError` unless the file contains what it must."""
+    try:
+        found = content_of(path)
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror}") from error
+    if found != expected:
+        raise DamagedError(f"{path} is damaged: expected {expected}, found {found}")

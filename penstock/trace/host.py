@@ -1,0 +1,151 @@
+"""The host that a Spark task runs on, if a pipeline runs on several: its batches, and those of the others.
+
+A batch lies on the host whose task wrote it. Another host that needs it fetches it once from that one's
+agent, compares its checksum, and keeps it: batches never change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from http import HTTPStatus
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from penstock.errors import DamagedError, HostError, HostLostError
+from penstock.storage.files import Content, Sink, write_file
+
+ENVIRONMENT = "PENSTOCK_HOST"
+"""What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
+
+WRITTEN, HELD, FETCHED = "written", "held", "fetched"
+"""How a task came to a batch: its host wrote it, had it from another one already, or fetched it."""
+
+_PATIENCE_SECONDS = 30.0
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Host:
+    """Who this host is."""
+
+    pipeline: str
+    incarnation: str
+    index: int
+    count: int
+    directory: Path
+    token: str
+
+    @classmethod
+    def here(cls) -> Host:
+        """The host of this process; `HostError` if it is none of a pipeline's."""
+        text = os.environ.get(ENVIRONMENT)
+        if text is None:
+            raise HostError(
+                "a task of a pipeline on several hosts was run where none of them is: start Spark's workers"
+                " with 'penstock host' only"
+            )
+        return _host(text)
+
+    @property
+    def batches(self) -> Path:
+        return self.directory / "batches"
+
+    def path(self, trace: str, name: str) -> Path:
+        """Where a batch lies that is here."""
+        return self.batches / trace / f"{name}.arrow"
+
+
+@lru_cache(maxsize=1)
+def _host(text: str) -> Host:
+    found = json.loads(text)
+    return Host(**{**found, "directory": Path(found["directory"])})
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """All hosts, as a transaction sees them."""
+
+    here: Host
+    agents: list[str]
+    where: Mapping[str, Mapping[str, list[Any]]]
+    """Of each batch: the host whose task wrote it, and what it must contain."""
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Hosts:
+        """What the driver says; refused if it speaks of other hosts than this one belongs to."""
+        here = Host.here()
+        for what, expected in (("pipeline", here.pipeline), ("incarnation", here.incarnation)):
+            if facts[what] != expected:
+                raise HostError(
+                    f"host {here.index} belongs to {what} {expected}, and this transaction is of"
+                    f" {facts[what]}: nothing was done",
+                    host=here.index,
+                )
+        if len(facts["agents"]) != here.count:
+            raise HostError(
+                f"host {here.index} is one of {here.count}, and this transaction is for"
+                f" {len(facts['agents'])}: nothing was done",
+                host=here.index,
+            )
+        return cls(here, facts["agents"], facts["where"])
+
+    def at_hand(self, trace: str, name: str) -> tuple[Path, str]:
+        """Where a batch can be read here, and how that came."""
+        path = self.here.path(trace, name)
+        index, size, checksum = self.where[trace][name]
+        if index == self.here.index:
+            return path, WRITTEN
+        if path.exists():
+            return path, HELD
+        self._fetch(index, trace, name, Content(size, checksum), path)
+        return path, FETCHED
+
+    def _fetch(self, index: int, trace: str, name: str, content: Content, path: Path) -> None:
+        """A wrong byte may have come on the way: it is fetched again."""
+        url = f"{self.agents[index]}/batches/{quote(trace, safe='')}/{quote(name, safe='')}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with urlopen(Request(url, headers=self._headers(index)), timeout=_PATIENCE_SECONDS) as answer:
+                    write_file(path, partial(_copy, answer, content, url), durable=False)
+            except HTTPError as error:
+                text = error.read().decode(errors="replace")
+                if error.code == HTTPStatus.NOT_FOUND:
+                    raise DamagedError(f"host {index}: {text}") from error
+                if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it was started, and has not joined yet
+                    raise HostLostError(f"host {index}: {text}", host=index) from error
+                raise HostError(f"host {index} refused: {text}", host=index) from error
+            except DamagedError as error:
+                if attempt == _ATTEMPTS:
+                    raise DamagedError(f"host {index}, fetched {attempt} times: {error}") from error
+            except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+                raise HostLostError(
+                    f"host {index} at {self.agents[index]} does not answer: {error}", host=index
+                ) from error
+            else:
+                return
+
+    def _headers(self, index: int) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.here.token}",
+            "Penstock-Pipeline": self.here.pipeline,
+            "Penstock-Incarnation": self.here.incarnation,
+            "Penstock-Host": str(index),
+            "Penstock-Hosts": str(self.here.count),
+        }
+
+
+def _copy(source: IO[bytes], content: Content, url: str, file: Sink) -> None:
+    """What comes, if it is what it must be: else it never has the name of a batch."""
+    shutil.copyfileobj(source, file, 4 << 20)
+    if file.content != content:
+        raise DamagedError(f"{url} is damaged: expected {content}, found {file.content}")
