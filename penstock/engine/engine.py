@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.connectors import READING, BadRecord, Split, inline_split
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import damage_in, evaluation_error, lost_host, lost_worker
+from penstock.engine.failure import damage_in, evaluation_error, lost_host_in, lost_worker
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Batches, Merge, State
@@ -245,9 +245,10 @@ class Engine:
                                 self.files.note(facts["hosts"], key[1], key[2], Size(*told[key]))
             except BaseException as error:
                 self.state.discard(transaction)
-                if attempt < _ATTEMPTS and lost_host(error):
+                if attempt < _ATTEMPTS and lost_host_in(error) is not None:
                     _log.warning("transaction %d is run again when all hosts are there", transaction)
                     self.files.wait()
+                    self.state.discard(transaction)  # also where nobody could be told to
                     facts["hosts"] = self.files.facts(self.state.sizes())  # it may be another process now
                     continue
                 if attempt < _ATTEMPTS and lost_worker(error):
@@ -380,7 +381,7 @@ class Engine:
                 self._bind_names(batches)
                 return _to_arrow(answer(self._queries, sql))
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or error from error
+                raise damage_in(error) or lost_host_in(error) or error from error
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 

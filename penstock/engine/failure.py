@@ -65,10 +65,12 @@ def lost_worker(error: BaseException) -> bool:
     return isinstance(error, Py4JJavaError | PySparkException) and _LOST.search(str(error)) is not None
 
 
-def lost_host(error: BaseException) -> bool:
-    """Whether a host could not be reached by another one that needed something of it."""
-    found = _PYTHON.findall(str(error)) if isinstance(error, Py4JJavaError | PySparkException) else []
-    return isinstance(error, HostLostError) or any(name == HostLostError.__name__ for name, _ in found)
+def lost_host_in(error: BaseException) -> HostLostError | None:
+    """A host that another one needed something of and could not reach, if that is why it failed."""
+    if isinstance(error, HostLostError):
+        return error
+    found = [text for name, text in _PYTHON.findall(str(error)) if name == HostLostError.__name__]
+    return HostLostError(found[-1]) if found and isinstance(error, Py4JJavaError | PySparkException) else None
 
 
 def damage_in(error: Exception) -> DamagedError | None:

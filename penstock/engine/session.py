@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.engine.archive import using_archive
@@ -71,8 +72,7 @@ def static_settings() -> dict[str, str]:
 
 def application_on(master: str, settings: Mapping[str, str]) -> SparkSession:
     """The session of an application on several hosts, of which this process is the driver."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
+    if SparkContext._active_spark_context is not None:
         raise StateError(
             "this process runs Spark already, on this machine alone: run a pipeline on several hosts in a"
             " process of its own"

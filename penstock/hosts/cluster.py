@@ -81,20 +81,20 @@ class Cluster:
 
     def open(self, settings: Mapping[str, str]) -> tuple[SparkSession, HostFiles]:
         """Wait for all hosts, and start the application on them; `StateError` if it is stopped."""
-        secret = {"spark.authenticate.secret": self.coordinator.spark_secret}
-        address = {
-            "spark.driver.bindAddress": self._config.address,
-            "spark.driver.host": self._config.address,
-        }
-        cores = {
+        own, secret = self._config.address, {"spark.authenticate.secret": self.coordinator.spark_secret}
+        whole = {
+            **static_settings(),
+            **_SETTINGS,
+            "spark.driver.bindAddress": own,
+            "spark.driver.host": own,
             "spark.executor.cores": str(self._workers),
             "spark.cores.max": str(self.workers),
+            **settings,
         }
-        whole = {**static_settings(), **_SETTINGS, **address, **cores, **settings, **secret}
-        self._master = Master(self._config.address, whole)
+        self._master = Master(own, whole, secret)
         self.coordinator.open(self._master.url)
         self._wait()
-        self._spark = application_on(self._master.url, whole)
+        self._spark = application_on(self._master.url, {**whole, **secret})
         self.files = HostFiles(self._directory / "batches", self.coordinator, lambda: self._stopped)
         return self._spark, self.files
 

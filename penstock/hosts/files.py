@@ -53,9 +53,12 @@ class HostFiles(BatchFiles):
 
     def at_hand(self, trace: str, name: str, size: Size) -> Path:
         path = self.path(trace, name)
-        if not path.exists():
+        while not path.exists():
             make_directory(path.parent)
-            self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
+            try:
+                self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
+            except HostLostError:
+                self.wait()
         return path
 
     def facts(self, traces: Sizes) -> Mapping[str, Any]:

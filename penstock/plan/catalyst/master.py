@@ -11,14 +11,15 @@ from pyspark import SparkConf, SparkContext
 class Master:
     """Listens on a free port."""
 
-    def __init__(self, address: str, settings: Mapping[str, str]) -> None:
-        """Starts the JVM too, with these settings of the application to come."""
+    def __init__(self, address: str, settings: Mapping[str, str], secret: Mapping[str, str]) -> None:
+        """Starts the JVM too, with these settings of the application to come; what is `secret` is not on its
+        command line, which everybody can read."""
         conf = SparkConf(loadDefaults=True)
         conf.setAll(list(settings.items()))
         SparkContext._ensure_initialized(conf=conf)
         java: Any = SparkContext._jvm
         configured = java.org.apache.spark.SparkConf(False)
-        for key, value in settings.items():
+        for key, value in {**settings, **secret}.items():
             configured.set(key, value)
         masters = getattr(getattr(java.org.apache.spark.deploy.master, "Master$"), "MODULE$")
         self._environment = masters.startRpcEnvAndEndpoint(address, 0, 0, configured)._1()
