@@ -272,8 +272,8 @@ class Pipeline:
             return
         self._stopping = True
         cluster = self._cluster
-        if cluster is not None and cluster.coordinator.lost():
-            cluster.interrupt()  # a transaction may wait for that host
+        if cluster is not None:
+            cluster.end_without_lost_hosts()
         try:
             controller.stop(drop=False)
             if controller.checkpoints.hindrance is None:

@@ -36,7 +36,7 @@ from penstock.checkpoint.model import (
     Traces,
     Waiting,
 )
-from penstock.errors import DamagedError, StateError, StorageError
+from penstock.errors import DamagedError, HostError, StateError, StorageError
 from penstock.failpoints import failpoint
 from penstock.storage.files import make_directory
 
@@ -206,6 +206,8 @@ class CheckpointStore(CatalogFile):
         for entry in self.catalog.checkpoints:
             try:
                 check(self.root, entry, deep=True, files=self.files)
+            except HostError as error:  # what was found before is enough to go by
+                _log.error("checkpoint %s could not be checked: %s", entry, error)
             except DamagedError as error:
                 with self.changing:
                     if all(e.id != entry.id for e in self.catalog.checkpoints):

@@ -14,7 +14,7 @@ from penstock.checkpoint.check import read_manifest
 from penstock.checkpoint.model import Carried, Entry, Pending, Saved
 from penstock.controller.machine import Event, State
 from penstock.controller.transactions import JOURNAL_BYTES, Transactions
-from penstock.errors import DamagedError, FencedError, StateError, StorageError
+from penstock.errors import DamagedError, FencedError, HostError, StateError, StorageError
 from penstock.failpoints import failpoint
 
 _log = logging.getLogger("penstock")
@@ -110,7 +110,7 @@ class Checkpoints:
             wait = RETRY_SECONDS
         except DamagedError:
             raise
-        except StorageError as error:
+        except (StorageError, HostError) as error:
             _log.error("%s", error)
             wait = RETRY_SECONDS
         self._next = self._later(wait)
@@ -121,7 +121,7 @@ class Checkpoints:
             self._taking_since = datetime.now(UTC)
             try:
                 entry = self._take(name)
-            except StorageError as error:
+            except (StorageError, HostError) as error:
                 self.last_error = str(error)
                 raise
             finally:

@@ -151,7 +151,7 @@ class Engine:
         tables = frozenset(name.lower() for name, splits in inputs.items() if splits)
         form = Form(self._bits(rows), initial, tables)
         with self.state.reading() as batches:
-            return self._evaluated(transaction, form, inputs, now, {"traces": batches})
+            return self._evaluated(transaction, form, inputs, now, batches, {"traces": rows_of(batches)})
 
     def fill(self, views: Collection[str], transaction: int, now: datetime) -> Result:
         """Evaluate views that hold nothing yet over all rows of what they read, and make them visible; on any
@@ -171,10 +171,10 @@ class Engine:
             reads = {read for name in filled for read in self._reads.get(name, ()) if read not in filled}
             traces = [self.relation(read).trace for read in reads]
             sources = {trace: batches[trace] for trace in traces if trace in batches}
-            rows = sum(sum(sizes.values()) for sizes in sources.values())
+            rows = sum(size.rows for sizes in sources.values() for size in sizes.values())
             form = Form(self._bits(rows), True, frozenset(), frozenset(filled))
-            facts = {"sources": sources, "kept": sorted(batches)}
-            return self._evaluated(transaction, form, inputs, now, facts)
+            facts = {"sources": rows_of(sources), "kept": sorted(batches)}
+            return self._evaluated(transaction, form, inputs, now, batches, facts)
 
     @property
     def _reads(self) -> dict[str, tuple[str, ...]]:
@@ -193,15 +193,16 @@ class Engine:
         form: Form,
         inputs: Mapping[str, Sequence[Fed]],
         now: datetime,
-        state: Mapping[str, Any],
+        batches: Batches,
+        seen: Mapping[str, Any],
     ) -> Result:
-        """Run the jobs of a form; `state` says which batches they see."""
+        """Run the jobs of a form; `seen` says which of the `batches` they see, and as what."""
         waves = self.circuit.waves(form)
         owners = list(dict.fromkeys(f.owner for splits in inputs.values() for f in splits if f.owner))
         index = {owner: number for number, owner in enumerate(owners)}
         facts: dict[str, Any] = {
             **_NO_FACTS,
-            **state,
+            **seen,
             "transaction": transaction,
             "initial": form.initial,
             "inputs": {name.lower(): [asdict(f.split) for f in splits] for name, splits in inputs.items()},
@@ -213,10 +214,10 @@ class Engine:
             "owner_names": [(owner.connector, owner.transaction) for owner in owners],
             "dead_letters": str(self.files.directory.parent / DEAD_LETTERS),
             "now": now.isoformat(),
-            **facts_of(self.state),
+            **facts_of(self.state, batches),
             "written": {},
         }
-        told = self._run_waves(transaction, waves, facts)
+        told = self._run_waves(transaction, waves, facts, batches)
         failpoint("engine.evaluated")
         self.files.reads.update(fact for key, fact in told.items() if key[0] == "read")
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
@@ -228,7 +229,9 @@ class Engine:
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
 
-    def _run_waves(self, transaction: int, waves: Sequence[Wave], facts: dict[str, Any]) -> Report:
+    def _run_waves(
+        self, transaction: int, waves: Sequence[Wave], facts: dict[str, Any], batches: Batches
+    ) -> Report:
         """What all waves report; after a failure nothing of them remains. A worker that was lost is replaced
         by Spark, so what it did is done again."""
         for attempt in range(1, _ATTEMPTS + 1):
@@ -249,7 +252,7 @@ class Engine:
                     _log.warning("transaction %d is run again when all hosts are there", transaction)
                     self.files.wait()
                     self.state.discard(transaction)  # also where nobody could be told to
-                    facts["hosts"] = self.files.facts(self.state.sizes())  # it may be another process now
+                    facts["hosts"] = self.files.facts(batches)  # it may be another process now
                     continue
                 if attempt < _ATTEMPTS and lost_worker(error):
                     _log.warning("a Python worker was lost in transaction %d; it is run again", transaction)
@@ -337,14 +340,13 @@ class Engine:
         layout = row_layout(found.schema)
         with self.state.reading() as batches:
             unverified = self.state.unverified().get(found.trace, {})
-            sizes = self.state.sizes().get(found.trace, {})
             opened = [
                 Batch(
-                    str(self.files.at_hand(found.trace, name, sizes[name])),
+                    str(self.files.at_hand(found.trace, name, size)),
                     layout,
-                    sizes[name].content if name in unverified else None,
+                    size.content if name in unverified else None,
                 )
-                for name in batches.get(found.trace, ())
+                for name, size in batches.get(found.trace, {}).items()
             ]
             return concat(layout, [part for batch in opened for part in batch.segments]).consolidated()
 
@@ -373,7 +375,7 @@ class Engine:
     def query(self, sql: str) -> pa.Table:
         """The answer to a query over the state between two transactions."""
         with self._query_lock, self.state.reading() as batches:
-            facts = {**_NO_FACTS, **facts_of(self.state), "traces": batches}
+            facts = {**_NO_FACTS, **facts_of(self.state, batches), "traces": rows_of(batches)}
             context = self.spark.sparkContext
             before = context.getLocalProperty(PROPERTY)
             context.setLocalProperty(PROPERTY, json.dumps(facts))
@@ -391,7 +393,7 @@ class Engine:
         for relation in self.relations.values():
             if relation.name == CLOCK or (isinstance(relation, ViewRelation) and relation.local):
                 continue
-            rows = sum(batches.get(relation.trace, {}).values())
+            rows = sum(size.rows for size in batches.get(relation.trace, {}).values())
             tasks = 1 if rows <= _NARROW_ROWS else self.workers
             if self._bound.get(relation.name) != tasks:
                 bind_rows(Catalyst(self._queries), relation, tasks, Moment.BEFORE)
@@ -409,7 +411,7 @@ class Engine:
             try:
                 run_merges(self.spark, self.state, pending)
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or error from error
+                raise damage_in(error) or lost_host_in(error) or error from error
             return True
         return self.circuit.specialise()
 
@@ -433,7 +435,7 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     numbers = Catalyst(spark).placed_range(places) if places else spark.range(0, 1, 1, 1)
     frame = numbers.mapInArrow(stage.function(report), StructType([StructField("_", LongType())]))
     context = spark.sparkContext
-    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts_of(state)))
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts_of(state, state.sizes())))
     try:
         frame.collect()
     except BaseException:
@@ -446,13 +448,18 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
         failpoint("merge.replaced")
 
 
-def facts_of(state: State) -> dict[str, Any]:
-    """What tasks must know of the batches that there are."""
+def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
+    """How many rows each batch has."""
+    return {trace: {name: size.rows for name, size in found.items()} for trace, found in batches.items()}
+
+
+def facts_of(state: State, batches: Sizes) -> dict[str, Any]:
+    """What tasks must know of these batches, whichever of them they read."""
     return {
         "directory": str(state.files.directory),
         "run": state.run,
         "unverified": state.unverified(),
-        "hosts": state.files.facts(state.sizes()),
+        "hosts": state.files.facts(batches),
     }
 
 

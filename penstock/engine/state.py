@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from penstock.trace import merge
 from penstock.trace.files import BatchFiles, Size
 
-Batches = dict[str, dict[str, int]]  # trace -> batch -> rows
+Batches = dict[str, dict[str, Size]]  # trace -> batch
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,12 @@ class State:
 
     @contextmanager
     def reading(self) -> Iterator[Batches]:
-        """A consistent snapshot: all batches with their rows, none of which is deleted meanwhile."""
+        """A consistent snapshot: all batches, none of which is deleted meanwhile."""
         with self._lock:
             reader = self._next_reader
             self._next_reader += 1
             self._readers.add(reader)
-            snapshot = {
-                trace: {name: size.rows for name, size in batches.items()}
-                for trace, batches in self._traces.items()
-                if batches
-            }
+            snapshot = {trace: dict(batches) for trace, batches in self._traces.items() if batches}
         try:
             yield snapshot
         finally:

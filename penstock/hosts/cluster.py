@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +16,14 @@ from penstock.engine.session import application_on, static_settings
 from penstock.errors import StateError
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.files import HostFiles
-from penstock.plan.catalyst.master import Master
+from penstock.plan.catalyst.master import Master, executors
+
+_LOOK_SECONDS = 0.2
 
 _SETTINGS: Mapping[str, str] = {
     "spark.authenticate": "true",
+    # The pages of the master and the workers cannot be switched off: at least nothing can be ended there.
+    "spark.ui.killEnabled": "false",
     "spark.executor.memory": "1g",
     # A host that was cut off is found out in less than a minute, and what it had to do is done elsewhere.
     "spark.network.timeout": "40s",
@@ -91,10 +98,12 @@ class Cluster:
             "spark.cores.max": str(self.workers),
             **settings,
         }
+        os.environ.setdefault("SPARK_LOCAL_IP", own)  # or the master's page listens everywhere
         self._master = Master(own, whole, secret)
         self.coordinator.open(self._master.url)
         self._wait()
         self._spark = application_on(self._master.url, {**whole, **secret})
+        self._wait_for_executors(self._spark)
         self.files = HostFiles(self._directory / "batches", self.coordinator, lambda: self._stopped)
         return self._spark, self.files
 
@@ -106,12 +115,42 @@ class Cluster:
             self.coordinator.wait(lambda: self._stopped, say)
         finally:
             self.waits = ""
+        self._refuse_stopped()
+
+    def _wait_for_executors(self, spark: SparkSession) -> None:
+        """Until Spark runs on every host."""
+        try:
+            while (there := executors(spark)) < self._config.hosts:
+                self.waits = (
+                    f"Spark runs on {there} of {self._config.hosts} hosts so far. If this lasts: does"
+                    " spark.executor.memory fit into --memory of each host? Can the hosts reach this machine"
+                    f" at {self._config.address}, on any port?"
+                )
+                self._refuse_stopped()
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self.waits = ""
+
+    def _refuse_stopped(self) -> None:
         if self._stopped:
             raise StateError("the pipeline was stopped while it waited for its hosts")
 
+    def end_without_lost_hosts(self) -> None:
+        """The pipeline is to end in order: what waits for a host that is lost, or gets lost, is given up."""
+
+        def watch() -> None:
+            while not self._stopped:
+                if self.coordinator.lost():
+                    self.interrupt()
+                time.sleep(_LOOK_SECONDS)
+
+        threading.Thread(target=watch, name="penstock ending", daemon=True).start()
+
     def interrupt(self) -> None:
-        """Let what waits for hosts fail soon."""
+        """Let what waits for hosts fail soon, Spark's jobs too."""
         self._stopped = True
+        if self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
 
     def stats(self) -> dict[str, Any]:
         reads = {} if self.files is None else dict(self.files.reads)
@@ -119,10 +158,12 @@ class Cluster:
 
     def close(self) -> None:
         self._stopped = True
-        if self._spark is not None:
-            self._spark.stop()
-        if self.files is not None:
-            self.files.close()
-        self.coordinator.close()
-        if self._master is not None:
-            self._master.close()
+        try:
+            if self._spark is not None:
+                self._spark.stop()
+        finally:
+            if self.files is not None:
+                self.files.close()
+            self.coordinator.close()
+            if self._master is not None:
+                self._master.close()

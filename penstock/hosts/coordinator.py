@@ -206,15 +206,20 @@ class Coordinator:
         """Why the agent of a host that checked in does not answer as it must; None if it does."""
         if self._seen.get(index) == known.said.url:
             return None
-        agent = self._new_agent(index, known, _SHORT_SECONDS)
         try:
-            agent.status()
+            self.refuse_silent(index)
         except HostError as error:
             return str(error)
-        finally:
-            agent.close()
         self._seen[index] = known.said.url
         return None
+
+    def refuse_silent(self, index: int) -> None:
+        """`HostError` if the agent of a host does not answer now."""
+        agent = self._new_agent(index, self._of(index), _SHORT_SECONDS)
+        try:
+            agent.status()
+        finally:
+            agent.close()
 
     def agent(self, index: int) -> Agent:
         """Whom to ask for something on a host; `HostLostError` if it has not checked in."""

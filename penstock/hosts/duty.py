@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.hosts.messages import Membership
 from penstock.storage.files import Content
 from penstock.trace.files import BatchFiles
+from penstock.trace.host import COPIES
 
 
 class OwnFiles(BatchFiles):
-    """The batch files of this host. The error of a sync that fails says which file it is about."""
+    """The batch files of this host, and its copies of others' batches. The error of a sync that fails says
+    which file it is about."""
+
+    def __init__(self, storage: Path) -> None:
+        super().__init__(storage / "batches")
+        self._copies = BatchFiles(storage / COPIES)
+        self._since = time.time()
 
     def _sync_one(self, trace: str, name: str, expected: Content) -> None:
+        """What an earlier process left may not be what was written: the machine may have crashed, or a sync
+        failed. It is compared, and written again."""
+        path = self.path(trace, name)
         try:
+            if path.stat().st_mtime < self._since:
+                self._doubtful.add((trace, name))
             super()._sync_one(trace, name, expected)
         except OSError as error:
-            error.filename = error.filename or str(self.path(trace, name))
+            error.filename = error.filename or str(path)
             raise
+
+    def remove(self, batches: Iterable[tuple[str, str]]) -> None:
+        gone = list(batches)
+        super().remove([batch for batch in gone if self.path(*batch).exists()])
+        self._copies.remove([batch for batch in gone if self._copies.path(*batch).exists()])
+
+    def discard(self, transaction: int, run: str) -> None:
+        super().discard(transaction, run)
+        self._copies.discard(transaction, run)
+
+    def forget_copies(self) -> None:
+        """They were not made durable: a new incarnation fetches what it needs."""
+        shutil.rmtree(self._copies.directory, ignore_errors=True)
 
 
 class Duty:
@@ -34,7 +61,7 @@ class Duty:
         over: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
-        self.files = OwnFiles(directory / "batches")
+        self.files = OwnFiles(directory)
         self.worker = worker
         """The pid of the Spark worker; None if it does not run."""
         self.over = over

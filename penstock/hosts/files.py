@@ -57,7 +57,9 @@ class HostFiles(BatchFiles):
             make_directory(path.parent)
             try:
                 self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
-            except HostLostError:
+            except HostLostError as error:
+                self._refuse_stopped(error)
+                time.sleep(_LOOK_SECONDS)
                 self.wait()
         return path
 
@@ -82,15 +84,18 @@ class HostFiles(BatchFiles):
             if away != said:
                 _log.warning("waiting for a host: %s", away)
                 said = away
-            if self._stopped():
-                raise StateError(f"the pipeline was stopped while it waited for a host: {away}")
+            self._refuse_stopped(away)
             time.sleep(_LOOK_SECONDS)
+
+    def _refuse_stopped(self, why: object) -> None:
+        if self._stopped():
+            raise StateError(f"the pipeline was stopped while it waited for a host: {why}")
 
     def _away(self) -> str | None:
         """Why a host cannot be asked for anything, if one cannot."""
         for host in range(self.hosts):
             try:
-                self._coordinator.agent(host).status()
+                self._coordinator.refuse_silent(host)
             except HostError as error:
                 return str(error)
         return None
@@ -121,8 +126,6 @@ class HostFiles(BatchFiles):
 
     def _remove(self) -> None:
         while (gone := self._gone.get()) is not None:
-            while not self._gone.empty() and (more := self._gone.get_nowait()) is not None:
-                gone = [*gone, *more]
             self._all(partial(_remove_from, gone))
 
     def discard(self, transaction: int, run: str) -> None:

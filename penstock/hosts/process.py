@@ -153,6 +153,7 @@ class Host:
             f"Joined {contact} as {membership.host}; the Spark worker starts, with {admission.workers} tasks"
             " at a time."
         )
+        duty.files.forget_copies()
         worker.start(admission)
         duty.take(membership, admission.token)
 

@@ -112,15 +112,14 @@ class Registry:
         other = self._known.get(said.index)
         if other is None or other.said.storage == said.storage:
             return
-        if (silent := now - other.seen) < LOST_SECONDS:
-            raise RefusalError(
-                409,
-                "IndexTaken",
-                f"host {said.index} is {other.said.address} already, with storage"
-                f" {other.said.storage} and a sign of life {silent:.0f} s ago; the host at {said.address},"
-                f" with storage {said.storage}, cannot be it too",
-                host=said.index,
-            )
+        raise RefusalError(
+            409,
+            "IndexTaken",
+            f"host {said.index} is {other.said.address} already, with storage {other.said.storage} and a sign"
+            f" of life {now - other.seen:.0f} s ago; the host at {said.address}, with storage"
+            f" {said.storage}, cannot be it too: it has not the batches of that one",
+            host=said.index,
+        )
 
     def get(self, index: int) -> Known | None:
         """A host that checked in, lost or not."""

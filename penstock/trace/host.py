@@ -26,6 +26,9 @@ from penstock.storage.files import Content, Sink, write_file
 ENVIRONMENT = "PENSTOCK_HOST"
 """What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
 
+COPIES = "copies"
+"""The directory of a host's storage that has batches of other hosts, for as long as an incarnation lasts."""
+
 WRITTEN, HELD, FETCHED = "written", "held", "fetched"
 """How a task came to a batch: its host wrote it, had it from another one already, or fetched it."""
 
@@ -58,10 +61,6 @@ class Host:
     @property
     def batches(self) -> Path:
         return self.directory / "batches"
-
-    def path(self, trace: str, name: str) -> Path:
-        """Where a batch lies that is here."""
-        return self.batches / trace / f"{name}.arrow"
 
 
 @lru_cache(maxsize=1)
@@ -100,10 +99,10 @@ class Hosts:
 
     def at_hand(self, trace: str, name: str) -> tuple[Path, str]:
         """Where a batch can be read here, and how that came."""
-        path = self.here.path(trace, name)
         index, size, checksum = self.where[trace][name]
         if index == self.here.index:
-            return path, WRITTEN
+            return self.here.batches / trace / f"{name}.arrow", WRITTEN
+        path = self.here.directory / COPIES / trace / f"{name}.arrow"
         if path.exists():
             return path, HELD
         self._fetch(index, trace, name, Content(size, checksum), path)

@@ -82,9 +82,10 @@ class Task:
         now = {}
         for name in self._old.get(trace, ()):
             held = before.get(name)
-            identity = self._identity(trace, name, self._path(trace, name))
+            path = self._path(trace, name)
+            identity = self._identity(trace, name, path)
             if held is None or held[0] != identity:
-                held = identity, self._batch(trace, name, layout)
+                held = identity, self._batch(trace, name, layout, path)
             now[name] = held
         _opened[str(directory)] = now
         return [batch for _, batch in now.values()]
@@ -106,13 +107,12 @@ class Task:
             return ()
         return file.st_ino, file.st_mtime_ns, self._run if name in self._unverified.get(trace, {}) else None
 
-    def _batch(self, trace: str, name: str, layout: Layout) -> Batch:
+    def _batch(self, trace: str, name: str, layout: Layout, path: Path) -> Batch:
         """A batch; one that nobody has looked at since it was restored is checked first."""
-        path = str(self._path(trace, name))
         unverified = self._unverified.get(trace, {}).get(name)
         if unverified is None:
-            return Batch(path, layout)
-        batch = Batch(path, layout, Content(*unverified))
+            return Batch(str(path), layout)
+        batch = Batch(str(path), layout, Content(*unverified))
         self.tell(("verified", trace, name), True)
         return batch
 
@@ -123,7 +123,8 @@ class Task:
 
     def source(self, trace: str, layout: Layout) -> list[Batch]:
         """The batches of a relation from which views are filled: to those views they are all new."""
-        return [self._batch(trace, name, layout) for name in self._sources.get(trace, ())]
+        found = {name: self._path(trace, name) for name in self._sources.get(trace, ())}
+        return [self._batch(trace, name, layout, path) for name, path in found.items()]
 
     def append(self, trace: str, rows: Rows, bits: int) -> None:
         """Add this transaction's consolidated rows to a trace; `bits` of the key name the partition.
@@ -155,7 +156,7 @@ class Task:
 
     def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str, int]:
         """Write one batch with the contents of several; returns its size, as a `Size` has it."""
-        opened = [self._batch(trace, part, layout) for part in parts]
+        opened = [self._batch(trace, part, layout, self._path(trace, part)) for part in parts]
         return self._placed(merge(layout, opened, self._directory / trace / f"{name}.arrow"))
 
     def _placed(self, written: tuple[int, int, str]) -> tuple[int, int, str, int]:

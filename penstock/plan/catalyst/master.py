@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 
 class Master:
@@ -27,3 +28,8 @@ class Master:
 
     def close(self) -> None:
         self._environment.shutdown()
+
+
+def executors(spark: SparkSession) -> int:
+    """How many executors have registered with the driver, which counts as one itself."""
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
