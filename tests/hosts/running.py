@@ -21,7 +21,7 @@ from penstock.storage.files import Content, content_of, make_directory
 
 PIPELINE = "4d1f0c2e"
 MASTER = "spark://127.0.0.1:7077"
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 RUN = "0123abcd"
 FIRST = f"000000000001-{RUN}-0001"

@@ -18,7 +18,7 @@ from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import Admission
 from penstock.hosts.process import Options
 from penstock.hosts.worker import _processes_of
-from tests.hosts.running import FIRST, MASTER, Sleeper, coordinating, hosting, wait_until
+from tests.hosts.running import FIRST, MASTER, PATIENCE, Sleeper, coordinating, hosting, wait_until
 
 
 def options(root: Path, index: int) -> Options:
@@ -27,7 +27,7 @@ def options(root: Path, index: int) -> Options:
 
 def waited(coordinator: Coordinator) -> list[str]:
     said: list[str] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     coordinator.wait(lambda: time.monotonic() > deadline, said.append)
     return said
 
