@@ -130,7 +130,7 @@ class Kafka:
             identity = uuid.uuid4().hex[:22]
             self._java("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)).wait(60)
         self._process = self._java("kafka.Kafka", str(properties))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             try:
                 self.admin.list_topics(timeout=1)
@@ -193,7 +193,7 @@ class Kafka:
         self._until(topic, partitions)
 
     def _until(self, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while True:
             found = self.admin.list_topics(timeout=10).topics.get(topic)
             if len(found.partitions if found is not None and found.error is None else ()) == partitions:

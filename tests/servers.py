@@ -179,7 +179,7 @@ def s3() -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", url.rpartition(":")[2]]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while True:
                 try:
                     request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
@@ -214,7 +214,7 @@ def strict_s3() -> Iterator[str]:
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

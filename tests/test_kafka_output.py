@@ -94,7 +94,7 @@ def read(address: str, topic: str, isolation: str = "read_committed") -> list[An
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     found: list[Any] = []
     ends = 0
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while ends < len(partitions):
         assert time.monotonic() < deadline
         message = consumer.poll(1)
@@ -479,7 +479,7 @@ def test_a_compacted_topic_has_gaps(kafka: Kafka) -> None:
             sink.write(number, changes((1, 1, str(number)), *([(-1, 1, str(number - 1))] if number else [])))
         time.sleep(0.3)
         sink.write(10, changes((1, 2, "b")))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 240
         while len(numbers(kafka.address, topic)) > 3:
             assert time.monotonic() < deadline, "the topic is not compacted"
             time.sleep(0.3)
@@ -741,7 +741,7 @@ def raise_timeout() -> None:
 
 def until_taken(sink: Output, transaction: int, rows: pa.Table) -> None:
     """What the pipeline does about an output that cannot be reached."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             sink.write(transaction, rows)

@@ -52,7 +52,7 @@ def total(p: penstock.Pipeline) -> int:
     return int(found)
 
 
-def until(what: Callable[[], Any], wanted: Any = True, seconds: float = 60) -> None:
+def until(what: Callable[[], Any], wanted: Any = True, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while (found := what()) != wanted:
         assert time.monotonic() < deadline, f"{found!r}, and {wanted!r} is wanted"

@@ -79,7 +79,7 @@ def errors(pipeline: penstock.Pipeline) -> dict[int, str]:
 
 def until(pipeline: penstock.Pipeline, rows: dict[int, str], wrong: dict[int, str] | None = None) -> None:
     """Wait until the table and the errors are these."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while (found := (table(pipeline), errors(pipeline))) != (rows, wrong or {}):
         assert time.monotonic() < deadline, f"{found} instead of {(rows, wrong)}"
         time.sleep(0.1)
@@ -163,7 +163,7 @@ def test_the_order_of_the_log_counts_in_all_steps_of_a_transaction(kafka: Kafka,
 
 
 def _steps(pipeline: penstock.Pipeline, least: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while pipeline.stats()["transaction"]["steps"] < least:
         assert time.monotonic() < deadline
         time.sleep(0.05)

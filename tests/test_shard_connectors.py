@@ -82,7 +82,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not holds():
         assert time.monotonic() < deadline, "it does not come to that"
         time.sleep(0.05)

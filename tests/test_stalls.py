@@ -73,7 +73,7 @@ def status(runner: OutputRunner) -> str:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)

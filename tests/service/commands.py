@@ -119,7 +119,7 @@ class Terminal:
     def ctrl_c(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
-    def until(self, wanted: str, seconds: float = 20) -> str:
+    def until(self, wanted: str, seconds: float = 120) -> str:
         """What is shown from where this was called last, up to a text."""
         assert self._shows(wanted, seconds), f"{wanted!r} is not in {self._unread!r}"
         before, _, self._unread = self._unread.partition(wanted)

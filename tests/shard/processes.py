@@ -72,7 +72,7 @@ def upper(config: PlaceConfig) -> int:
 
 
 def wait_for(config: PlaceConfig, time_: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while upper(config) < time_:
         assert time.monotonic() < deadline, "nobody writes"
         time.sleep(0.05)

@@ -93,7 +93,7 @@ def pushed(store: Store, *numbers: int, **more: Any) -> str:
     return ids[0]
 
 
-def eventually(what: Callable[[], Any], seconds: float = 60) -> Any:
+def eventually(what: Callable[[], Any], seconds: float = 240) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not happen"

@@ -48,7 +48,7 @@ class Told:
 
 
 def eventually(what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not what():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.02)
