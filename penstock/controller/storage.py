@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TextIO
 
 from penstock.checkpoint.model import CATALOG_FILE, Saved
 from penstock.checkpoint.store import CheckpointStore, Restored
-from penstock.errors import StateError, StorageError
+from penstock.errors import StorageError
 from penstock.journal.journal import Journal
 from penstock.storage.files import explained, make_directory
+from penstock.storage.lock import locked
 
 
 class Storage:
@@ -32,27 +31,10 @@ class Storage:
             "Check the disk and its rights, or give another directory.",
         ):
             make_directory(self.path)
-            self._lock = self._acquire()
+            self._lock = locked(self.path, "pipeline")
             make_directory(self.batches)
         self.checkpoints = CheckpointStore(self.path)
         self.journal = Journal(self.path / "journal", durable=not self.temporary)
-
-    def _acquire(self) -> TextIO:
-        file = open(self.path / "LOCK", "a+")  # noqa: SIM115 (held until close)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise StateError(
-                f"the storage {self.path} is in use by {holder}. Stop that pipeline first, or give this one"
-                " another directory."
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()}\n")
-        file.flush()
-        return file
 
     def begin(self, pipeline: str, owner: str, saved: Saved) -> None:
         """Make a new directory one of a pipeline."""

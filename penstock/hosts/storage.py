@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
-from penstock.errors import HostError, StateError
+from penstock.errors import HostError
 from penstock.storage.document import Document
 from penstock.storage.files import explained, make_directory
+from penstock.storage.lock import locked
 
 HOST_FILE = "host.json"
 _CATALOG_FILE = "catalog.json"
@@ -43,7 +41,7 @@ class HostStorage:
         ):
             make_directory(self.directory)
             self._refuse_coordinators(index)
-            self._lock = self._acquire()
+            self._lock = locked(self.directory, "host")
             try:
                 make_directory(self.directory / "batches")
                 self.owned = self._read(index)
@@ -57,23 +55,6 @@ class HostStorage:
                 f"{self.directory} is the storage of a pipeline. Give host {index} a directory of its own.",
                 host=index,
             )
-
-    def _acquire(self) -> TextIO:
-        file = open(self.directory / "LOCK", "a+")  # noqa: SIM115 (held until close)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise StateError(
-                f"the storage {self.directory} is in use by {holder}. Stop that host first, or give this one"
-                " another directory."
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()}\n")
-        file.flush()
-        return file
 
     def _read(self, index: int) -> Owned:
         path = self.directory / HOST_FILE
