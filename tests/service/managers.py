@@ -53,8 +53,8 @@ class Manager:
 
     def _listening(self, begin: int) -> str | None:
         assert self.process.poll() is None, self.log.read_text()
-        lines = self.log.read_bytes()[begin:].decode().splitlines()
-        return next((line for line in lines if "listens on" in line), None)
+        lines = self.log.read_bytes()[begin:].decode().splitlines(keepends=True)
+        return next((line for line in lines if "listens on" in line and line.endswith("\n")), None)
 
     def kill(self) -> None:
         """As if the power of this one process was cut."""
