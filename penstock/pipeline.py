@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -33,7 +33,7 @@ from penstock.errors import (
     ProgramError,
     StateError,
 )
-from penstock.hosts.cluster import Cluster, ClusterConfig
+from penstock.hosts.config import ClusterConfig
 from penstock.journal.arrival import Arrival
 from penstock.replica.config import GroupConfig
 from penstock.replica.promotion import promote
@@ -45,6 +45,9 @@ from penstock.sync.ownership import follows
 from penstock.sync.remote import remote_checkpoints
 from penstock.sync.standby import Standby
 from penstock.sync.syncer import Safe, Syncer, safe
+
+if TYPE_CHECKING:
+    from penstock.hosts.cluster import Cluster
 
 _log = logging.getLogger("penstock")
 

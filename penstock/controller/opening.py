@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
@@ -33,13 +33,16 @@ from penstock.engine.relations import is_stored
 from penstock.engine.session import application
 from penstock.errors import DamagedError, PenstockError, StateError
 from penstock.failpoints import failpoint
-from penstock.hosts.cluster import Cluster, ClusterConfig
+from penstock.hosts.config import ClusterConfig
 from penstock.hosts.messages import ID_FILE
 from penstock.hosts.private import kept_secret
 from penstock.replica.config import GroupConfig
 from penstock.replica.group import Group, refuse_replica
 from penstock.sql import Program, parse_program
 from penstock.sync.syncer import Safe
+
+if TYPE_CHECKING:
+    from penstock.hosts.cluster import Cluster
 
 _log = logging.getLogger("penstock")
 
@@ -127,6 +130,8 @@ class Opening:
         # Hosts know the pipeline before it has a first checkpoint, and after a start that never got there.
         self._owner = kept_secret(storage.path / ID_FILE) if catalog is None else catalog.owner
         self._refuse_if_interrupted()
+        from penstock.hosts.cluster import Cluster  # with a web server and its client
+
         self.cluster = Cluster(hosts, storage.path, self._owner, self._workers // hosts.hosts)
         spark, storage.checkpoints.files = self.cluster.open(self._config.get("spark", {}))
         return spark

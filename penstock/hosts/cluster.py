@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.session import application_on, static_settings
 from penstock.errors import StateError
+from penstock.hosts.config import ClusterConfig
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.files import HostFiles
 from penstock.plan.catalyst.master import Master, executors
@@ -34,33 +34,6 @@ _SETTINGS: Mapping[str, str] = {
     # Executors come back with their hosts, however often.
     "spark.deploy.maxExecutorRetries": "-1",
 }
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """The settings `hosts` and `coordinator`."""
-
-    hosts: int
-    address: str = "127.0.0.1"
-    port: int = 0
-
-    @classmethod
-    def of(cls, hosts: int, coordinator: Mapping[str, Any]) -> ClusterConfig:
-        """What they say.
-
-        >>> ClusterConfig.of(2, {"address": "10.0.0.1"})
-        ClusterConfig(hosts=2, address='10.0.0.1', port=0)
-        """
-        for key, value in coordinator.items():
-            if key not in ("address", "port"):
-                raise StateError(f"unknown setting coordinator.{key}; known: address, port")
-            if not isinstance(value, str if key == "address" else int) or isinstance(value, bool):
-                raise StateError(f"the setting coordinator.{key} cannot be {value!r}")
-        if hosts < 2:
-            raise StateError(
-                f"the setting hosts is a number of at least 2, not {hosts!r}; leave it out for one machine"
-            )
-        return cls(hosts, **coordinator)
 
 
 class Cluster:

@@ -1,0 +1,36 @@
+"""The settings of a pipeline that say on which hosts it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import StateError
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The settings `hosts` and `coordinator`."""
+
+    hosts: int
+    address: str = "127.0.0.1"
+    port: int = 0
+
+    @classmethod
+    def of(cls, hosts: int, coordinator: Mapping[str, Any]) -> ClusterConfig:
+        """What they say.
+
+        >>> ClusterConfig.of(2, {"address": "10.0.0.1"})
+        ClusterConfig(hosts=2, address='10.0.0.1', port=0)
+        """
+        for key, value in coordinator.items():
+            if key not in ("address", "port"):
+                raise StateError(f"unknown setting coordinator.{key}; known: address, port")
+            if not isinstance(value, str if key == "address" else int) or isinstance(value, bool):
+                raise StateError(f"the setting coordinator.{key} cannot be {value!r}")
+        if hosts < 2:
+            raise StateError(
+                f"the setting hosts is a number of at least 2, not {hosts!r}; leave it out for one machine"
+            )
+        return cls(hosts, **coordinator)
