@@ -222,8 +222,9 @@ def end_processes_of(directory: Path) -> None:
 
 
 def _processes_of(directory: Path) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
+    for pid in psutil.pids():  # each anew: what psutil remembers of processes is not for several threads
         try:
+            process = psutil.Process(pid)
             whose = process.environ().get(ENVIRONMENT)
             if (
                 whose is not None

@@ -64,6 +64,7 @@ class Running:
             self.host.run()
         except BaseException as error:
             self.error = error
+            self.said.append(f"ended: {error!r}")
 
     @property
     def pid(self) -> int | None:

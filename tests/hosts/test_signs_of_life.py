@@ -42,6 +42,8 @@ def test_hosts_join_and_do_what_they_are_asked(tmp_path: Path) -> None:
         hosting(options(tmp_path, 1)) as second,
     ):
         waited(coordinator)
+        joined = [host["in"] for host in coordinator.stats()["hosts"]]
+        assert joined == [True, True], (first.said, second.said)
         assert coordinator.addresses() == ["127.0.0.2", "127.0.0.3"]
         assert [coordinator.agent(index).url for index in (0, 1)] == coordinator.urls()
         assert coordinator.lost() == {}
