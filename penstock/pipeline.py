@@ -747,7 +747,9 @@ def _hosts(config: Mapping[str, Any], storage: str | os.PathLike[str] | None) ->
             raise StateError("the setting 'coordinator' is for pipelines on several hosts: set 'hosts' too")
         return None
     if storage is None:
-        raise StateError("a pipeline on several hosts keeps its journal in a directory: give storage=... or --storage DIR")
+        raise StateError(
+            "a pipeline on several hosts keeps its journal in a directory: give storage=... or --storage DIR"
+        )
     for setting in ("group", "storage"):
         if setting in config:
             raise StateError(f"the setting '{setting}' cannot be used on several hosts yet; remove it")
