@@ -1,6 +1,6 @@
 """One life of a pipeline: recover, say so, wait for a word, and work until killed or done.
 
-Arguments: storage, directory of sinks, `automatic` or `explicit`, last transaction, workers, and
+Arguments: storage, directory of sinks, `automatic` or `explicit`, last transaction, configuration, and
 perhaps the address of a PostgreSQL server.
 """
 
@@ -66,10 +66,10 @@ def explicit(pipeline: penstock.Pipeline, number: int, mode: Mode) -> None:
     assert end(number) == number
 
 
-def main(storage: str, sinks: str, kind: str, last: str, workers: str, postgres: str | None = None) -> None:
+def main(storage: str, sinks: str, kind: str, last: str, config: str, postgres: str | None = None) -> None:
     mode = Mode(kind)
     text = program(Path(sinks), postgres)
-    pipeline = penstock.Pipeline("crash", program=text, storage=storage, config={"workers": int(workers)})
+    pipeline = penstock.Pipeline("crash", program=text, storage=storage, config=json.loads(config))
     pipeline.start()
     if pipeline.state != "Paused":
         say(pipeline)

@@ -1,46 +1,48 @@
-"""A pipeline on two real hosts, which are killed: the views are those of one that was never killed."""
+"""A pipeline on one machine and on hosts, which are killed: views and sink are those of the history."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hosts.drive import History
+from tests.hosts.drive import READ, History, changes_of, write_source, written
+from tests.hosts.processes import Hosts, end
+from tests.oracle.history import seed_of_run
 
-pytestmark = [pytest.mark.slow(minutes=5), pytest.mark.timeout(1200)]
-
-SEED = 7
 PATIENCE = 300.0
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
 
 class Site:
-    """A coordinator's storage and two hosts, each with an address of its own."""
+    """A pipeline's storage, its sinks, and its hosts, if it has several."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, count: int, seed: int) -> None:
         self.root = root
+        self.count = count
+        self.seed = seed
         self.storage = root / "shop"
-        self.hosts = [self.host(index) for index in range(2)]
+        self.sinks = root / "sinks"
+        self.sinks.mkdir()
+        self.source = root / "readings.jsonl"
+        write_source(self.source)
+        self.hosts = Hosts(root, self.storage, count if count > 1 else 0)
         self._drivers: list[subprocess.Popen[str]] = []
 
-    def host(self, index: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
-        command += ["--coordinator", str(self.storage), "--storage", str(self.root / f"host {index}")]
-        command += ["--address", f"127.0.0.{index + 2}"]
-        with (self.root / f"host {index}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-    def drive(self, until: int) -> subprocess.Popen[str]:
+    def drive(self, until: int, **more: Any) -> subprocess.Popen[str]:
         """Begin to run transactions up to this one."""
-        options = {"storage": str(self.storage), "seed": SEED, "hosts": 2, "until": until}
+        options = {"storage": str(self.storage), "seed": self.seed, "hosts": self.count, "until": until}
+        options |= {"sinks": str(self.sinks), "source": str(self.source), **more}
         with (self.root / "driver.log").open("ab") as log:
             driver = subprocess.Popen(
                 [sys.executable, "-m", "tests.hosts.drive", json.dumps(options)],
@@ -52,27 +54,28 @@ class Site:
         self._drivers.append(driver)
         return driver
 
-    def kill_host(self, index: int) -> None:
-        """With SIGKILL, and start it again."""
-        self.hosts[index].kill()
-        self.hosts[index].wait()
-        self.hosts[index] = self.host(index)
+    def expected(self, transactions: int, readings: int = 0) -> dict[str, list[list[Any]]]:
+        history = History(self.seed)
+        while history.number < transactions:
+            history.step()
+        return history.expected(readings)
+
+    def check_sink(self, transactions: int) -> None:
+        """It has every transaction, once, with its number."""
+        assert written(self.sinks / "by_region.jsonl") == changes_of(self.seed, transactions)
 
     def close(self) -> None:
-        for process in [*self._drivers, *self.hosts]:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for driver in self._drivers:
-            assert driver.stdout is not None
-            driver.stdout.close()
+        end(self._drivers)
+        self.hosts.close()
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    found = Site(tmp_path)
-    yield found
-    found.close()
+@contextmanager
+def site_of(root: Path, count: int, seed: int) -> Iterator[Site]:
+    found = Site(root, count, seed)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 def told(driver: subprocess.Popen[str], key: str) -> Any:
@@ -86,32 +89,75 @@ def told(driver: subprocess.Popen[str], key: str) -> Any:
     raise AssertionError(f"the pipeline ended with code {driver.wait()} before it said {key}")
 
 
-def expected(transactions: int) -> dict[str, list[list[Any]]]:
-    history = History(SEED)
-    for _ in range(transactions):
-        history.step()
-    return history.expected()
-
-
-def test_hosts_and_the_coordinator_are_killed(site: Site) -> None:
-    driver = site.drive(until=2)
-    assert told(driver, "began") == 0
-    assert told(driver, "views") == expected(2)
-    hosts = told(driver, "stats")["hosts"]
-    assert [host["address"] for host in hosts["hosts"]] == ["127.0.0.2", "127.0.0.3"]
-    assert driver.wait(60) == 0
-
-    driver = site.drive(until=100)
-    assert told(driver, "began") == 2
-    assert told(driver, "transaction") == 3
-    os.killpg(driver.pid, signal.SIGKILL)  # the coordinator, with the driver of Spark
+def kill(driver: subprocess.Popen[str]) -> None:
+    """The coordinator, with the driver of Spark."""
+    os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
 
-    driver = site.drive(until=6)
-    assert told(driver, "began") >= 3, "what was flushed is there"
-    site.kill_host(1)
-    assert told(driver, "views") == expected(6)
-    assert told(driver, "stats")["transaction"] is None
-    assert driver.wait(60) == 0
-    assert any(site.root.glob("host 0/batches/*/*.arrow"))
-    assert any(site.root.glob("host 1/batches/*/*.arrow"))
+
+@pytest.mark.slow(minutes=2)
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_hosts_comes_to_the_same(tmp_path: Path, count: int) -> None:
+    """Numbers of transactions, one that is rolled back, a checkpoint, a journal that is replayed, a sink, and
+    two connectors that read the same rows for a table with a key."""
+    with site_of(tmp_path, count, seed=7) as site:
+        driver = site.drive(until=100)
+        assert told(driver, "began") == 0
+        assert [told(driver, "transaction") for _ in range(4)] == [1, 2, 3, 4]
+        kill(driver)
+
+        driver = site.drive(until=5, read=True)
+        assert told(driver, "began") in (4, 5), "what was flushed is there"
+        assert told(driver, "views") == site.expected(5, READ)
+        stats = told(driver, "stats")
+        assert driver.wait(PATIENCE) == 0
+        site.check_sink(5)
+        if count > 1:
+            addresses = [host["address"] for host in stats["hosts"]["hosts"]]
+            assert addresses == [f"127.0.0.{index + 2}" for index in range(count)]
+            for index in range(count):
+                assert any(site.hosts.directory(index).glob("batches/*/*.arrow")), index
+
+
+def trouble(site: Site, driver: subprocess.Popen[str], chance: random.Random) -> str:
+    """SIGKILL for somebody; a coordinator is not started again."""
+    one = chance.randrange(site.count)
+    what = chance.choice(["a host", "its Spark worker", "both hosts", "the coordinator", "it and a host"])
+    if what in ("the coordinator", "it and a host"):
+        kill(driver)
+    if what in ("a host", "it and a host"):
+        site.hosts.kill(one)
+    elif what == "both hosts":
+        site.hosts.kill(0, 1)
+    elif what == "its Spark worker":
+        site.hosts.kill_spark(one)
+    return f"{what} (host {one})"
+
+
+@pytest.mark.slow(minutes=3)
+@pytest.mark.timeout(3600)
+def test_whoever_is_killed_at_any_time_nothing_is_lost_or_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = seed_of_run()
+    chance = random.Random(seed)
+    with site_of(tmp_path, 2, seed) as site:
+        driver, last = site.drive(until=10_000), 0
+        told(driver, "began")
+        for _ in range(KILLS):
+            last = told(driver, "transaction")
+            time.sleep(2 * chance.random())
+            done = trouble(site, driver, chance)
+            with capsys.disabled():
+                print(f"after transaction {last}: killed {done}", flush=True)
+            if driver.poll() is not None:
+                driver = site.drive(until=10_000)
+                assert told(driver, "began") >= last, "what was flushed is there"
+        last = told(driver, "transaction")
+        kill(driver)
+        driver = site.drive(until=last + 2)
+        began = told(driver, "began")
+        assert told(driver, "views") == site.expected(max(began, last + 2))
+        assert driver.wait(PATIENCE) == 0
+        site.check_sink(max(began, last + 2))

@@ -1,0 +1,58 @@
+"""Real hosts, as a user starts them: `penstock host`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+class Hosts:
+    """The hosts of a pipeline, each with an address and a directory of its own."""
+
+    def __init__(self, root: Path, storage: Path, count: int) -> None:
+        self._root = root
+        self._storage = storage
+        self.processes = [self._started(index) for index in range(count)]
+
+    def _started(self, index: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
+        command += ["--coordinator", str(self._storage), "--storage", str(self.directory(index))]
+        command += ["--address", f"127.0.0.{index + 2}"]
+        with (self._root / f"host {index}.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def directory(self, index: int) -> Path:
+        return self._root / f"host {index}"
+
+    def kill(self, *indexes: int) -> None:
+        """With SIGKILL, all at once; then start them again."""
+        for index in indexes:
+            self.processes[index].kill()
+        for index in indexes:
+            self.processes[index].wait()
+            self.processes[index] = self._started(index)
+
+    def kill_spark(self, index: int) -> None:
+        """The Spark worker of a host, and all that it started."""
+        for process in psutil.Process(self.processes[index].pid).children(recursive=True):
+            process.kill()
+
+    def close(self) -> None:
+        end(self.processes)
+
+
+def end(processes: Iterable[subprocess.Popen[Any]]) -> None:
+    """With SIGKILL, and all that they started with them."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
