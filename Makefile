@@ -12,7 +12,7 @@ PYTEST := $(VENV_PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 # Spark looks for `java` on the PATH; the set-up links one into .venv/bin if it is not there already.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-long test-all bench bench-all bench-recovery bench-checkpoint bench-service bench-sync bench-kafka lint format clean
+.PHONY: help setup demo test test-long test-all bench bench-all bench-recovery bench-checkpoint bench-service bench-sync bench-hosts bench-kafka lint format clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -52,6 +52,9 @@ bench-checkpoint: setup ## What a checkpoint writes, what it slows down, and a c
 
 bench-sync: setup ## Checkpoints in an object store: what a push sends, and how fast, beside rclone
 	$(VENV_PYTHON) -m benchmarks.sync
+
+bench-hosts: setup ## The orders workload on two hosts beside one, and where tasks found what they read
+	$(VENV_PYTHON) -m benchmarks.hosts
 
 bench-kafka: setup ## Messages of Kafka into a view and out of it, beside Structured Streaming and a plain loop
 	$(VENV_PYTHON) -m benchmarks.kafka

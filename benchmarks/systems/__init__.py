@@ -36,6 +36,7 @@ FLINK = ("apache-flink==2.3.0",)
 SYSTEMS: dict[str, Entry] = {
     "penstock": Entry("Penstock, loaded by insert", "on_penstock", "Inserted", grown=True),
     "penstock-files": Entry("Penstock, loaded by file_input", "on_penstock", "FromFiles"),
+    "penstock-hosts": Entry("Penstock on two hosts, loaded by insert", "on_hosts", "OnHosts"),
     "spark-recompute": Entry("Spark, full recompute", "spark_recompute", "SparkRecompute"),
     "spark-streaming": Entry("Spark Structured Streaming, signed rows", "spark_streaming", "SparkStreaming"),
     "duckdb": Entry(

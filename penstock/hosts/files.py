@@ -181,4 +181,4 @@ def _remove_from(batches: Collection[tuple[str, str]], agent: Agent) -> None:
 
 
 def _place(size: Size) -> list[Any]:
-    return [size.host, size.bytes, size.checksum]
+    return [size.host, size.bytes, size.checksum, size.first, size.last]

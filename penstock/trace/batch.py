@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import DamagedError, StorageError
 from penstock.storage.files import Content, Sink, write_file
 from penstock.trace.files import refuse_damaged
-from penstock.trace.rows import Index, Keys, Layout, Rows, concat
+from penstock.trace.rows import Index, Keys, Layout, Rows, Span, concat
 
 FORMAT = b"1"
 # Rows per record batch: large, so that one binary search serves most files; bounded, so that a
@@ -44,6 +44,11 @@ class Batch:
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self.segments = [Rows.from_batch(layout, batch) for batch in batches if batch.num_rows]
         self.rows = sum(len(segment) for segment in self.segments)
+
+    @property
+    def span(self) -> Span | None:
+        """From its first key to its last; None without rows."""
+        return Span(int(self.segments[0].k[0]), int(self.segments[-1].k[-1])) if self.segments else None
 
     def lookup(self, keys: Keys) -> list[Rows]:
         """The rows whose key is one of the sorted, distinct `keys`."""

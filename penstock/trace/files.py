@@ -38,12 +38,15 @@ def batch_name(transaction: int, run: str, part: str) -> str:
 
 @dataclass(frozen=True)
 class Size:
-    """How much one batch holds, the checksum of its bytes, and the host whose task wrote it."""
+    """How much one batch holds, and the checksum of its bytes. On several hosts also whose task wrote it, and
+    its first and its last key: who needs others does not fetch it."""
 
     rows: int
     bytes: int
     checksum: str
     host: int = 0
+    first: int | None = None
+    last: int | None = None
 
     @property
     def content(self) -> Content:

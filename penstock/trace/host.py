@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
+from penstock.trace.rows import Span
 
 ENVIRONMENT = "PENSTOCK_HOST"
 """What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
@@ -76,7 +77,7 @@ class Hosts:
     here: Host
     agents: list[str]
     where: Mapping[str, Mapping[str, list[Any]]]
-    """Of each batch: the host whose task wrote it, and what it must contain."""
+    """Of each batch: the host whose task wrote it, what it must contain, its first and its last key."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Hosts:
@@ -97,9 +98,14 @@ class Hosts:
             )
         return cls(here, facts["agents"], facts["where"])
 
+    def may_have(self, trace: str, name: str, keys: Span) -> bool:
+        """Whether one of these keys can be in a batch."""
+        *_, first, last = self.where[trace][name]
+        return first is None or Span(first, last).meets(keys)
+
     def at_hand(self, trace: str, name: str) -> tuple[Path, str]:
         """Where a batch can be read here, and how that came."""
-        index, size, checksum = self.where[trace][name]
+        index, size, checksum, *_ = self.where[trace][name]
         if index == self.here.index:
             return self.here.batches / trace / f"{name}.arrow", WRITTEN
         path = self.here.directory / COPIES / trace / f"{name}.arrow"

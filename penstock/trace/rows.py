@@ -17,6 +17,26 @@ Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
+class Span:
+    """All keys from one to another, these two included."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, keys: Keys) -> Span:
+        """That of sorted keys; there is at least one."""
+        return cls(int(keys[0]), int(keys[-1]))
+
+    def meets(self, other: Span) -> bool:
+        """
+        >>> Span(1, 5).meets(Span(5, 9)), Span(1, 4).meets(Span(5, 9))
+        (True, False)
+        """
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
 class Layout:
     """The Arrow types of a trace's columns and of its weights."""
 

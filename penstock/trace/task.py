@@ -22,11 +22,11 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.errors import DamagedError
 from penstock.storage.files import Content
-from penstock.trace.batch import Batch, write_batch
+from penstock.trace.batch import Batch, lookup, write_batch
 from penstock.trace.files import batch_name, refuse_damaged
 from penstock.trace.host import Hosts
 from penstock.trace.merge import choose_smallest, merge
-from penstock.trace.rows import Layout, Rows, concat
+from penstock.trace.rows import Keys, Layout, Rows, Span, concat
 
 PROPERTY = "penstock.transaction"
 Report = dict[tuple[str, ...], Any]
@@ -75,20 +75,35 @@ class Task:
             raise RuntimeError(f"a stage runs only in a Spark task with the local property {PROPERTY}")
         return cls(_facts(facts), report)
 
-    def old(self, trace: str, layout: Layout) -> list[Batch]:
-        """The batches of a trace before this transaction."""
+    def lookup(self, trace: str, layout: Layout, keys: Keys) -> Rows:
+        """What a trace held before this transaction of the given sorted, distinct keys."""
+        if len(keys) == 0:
+            return Rows.empty(layout)
+        return lookup(layout, self.old(trace, layout, Span.of(keys)), keys)
+
+    def old(self, trace: str, layout: Layout, keys: Span | None = None) -> list[Batch]:
+        """The batches of a trace before this transaction, at least those that have one of these keys."""
         directory = self._directory / trace
         before = _opened.get(str(directory), {})
         now = {}
+        found = []
         for name in self._old.get(trace, ()):
             held = before.get(name)
+            if not self._may_have(trace, name, keys):
+                if held is not None:
+                    now[name] = held
+                continue
             path = self._path(trace, name)
             identity = self._identity(trace, name, path)
             if held is None or held[0] != identity:
                 held = identity, self._batch(trace, name, layout, path)
             now[name] = held
+            found.append(held[1])
         _opened[str(directory)] = now
-        return [batch for _, batch in now.values()]
+        return found
+
+    def _may_have(self, trace: str, name: str, keys: Span | None) -> bool:
+        return self._hosts is None or keys is None or self._hosts.may_have(trace, name, keys)
 
     def _path(self, trace: str, name: str) -> Path:
         """Where a batch can be read."""
@@ -116,15 +131,15 @@ class Task:
         self.tell(("verified", trace, name), True)
         return batch
 
-    def new(self, trace: str, layout: Layout) -> list[Batch]:
-        """The batches that an earlier job of this transaction added to a trace."""
-        paths = [self._path(trace, name) for name in self._new.get(trace, [])]
-        return [Batch(str(path), layout) for path in paths]
+    def new(self, trace: str, layout: Layout, keys: Span) -> list[Batch]:
+        """The batches that an earlier job of this transaction added to a trace, as `old` has those before."""
+        names = [name for name in self._new.get(trace, []) if self._may_have(trace, name, keys)]
+        return [Batch(str(self._path(trace, name)), layout) for name in names]
 
-    def source(self, trace: str, layout: Layout) -> list[Batch]:
+    def source(self, trace: str, layout: Layout, keys: Span) -> list[Batch]:
         """The batches of a relation from which views are filled: to those views they are all new."""
-        found = {name: self._path(trace, name) for name in self._sources.get(trace, ())}
-        return [self._batch(trace, name, layout, path) for name, path in found.items()]
+        names = [name for name in self._sources.get(trace, ()) if self._may_have(trace, name, keys)]
+        return [self._batch(trace, name, layout, self._path(trace, name)) for name in names]
 
     def append(self, trace: str, rows: Rows, bits: int) -> None:
         """Add this transaction's consolidated rows to a trace; `bits` of the key name the partition.
@@ -136,7 +151,7 @@ class Task:
         part = (int(rows.k[0]) >> (64 - bits)) + (1 << (bits - 1)) if bits else 0
         name = batch_name(self.transaction, self._run, f"{part:04d}")
         written = write_batch(self._directory / trace / f"{name}.arrow", rows.layout, [rows])
-        self.tell(("batch", trace, name), self._placed(written))
+        self.tell(("batch", trace, name), self._placed(written, Span.of(rows.k)))
         if bits == 0 and (parts := choose_smallest(self._old.get(trace, {}))):
             self._merge(trace, parts, rows.layout)
 
@@ -154,14 +169,18 @@ class Task:
         except (OSError, pa.ArrowException) as error:
             raise DamagedError(f"{path} cannot be read: {error}") from error
 
-    def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[int, int, str, int]:
+    def merged(self, trace: str, parts: list[str], name: str, layout: Layout) -> tuple[Any, ...]:
         """Write one batch with the contents of several; returns its size, as a `Size` has it."""
         opened = [self._batch(trace, part, layout, self._path(trace, part)) for part in parts]
-        return self._placed(merge(layout, opened, self._directory / trace / f"{name}.arrow"))
+        spans = [span for batch in opened if (span := batch.span) is not None]
+        whole = Span(min(span.first for span in spans), max(span.last for span in spans)) if spans else None
+        return self._placed(merge(layout, opened, self._directory / trace / f"{name}.arrow"), whole)
 
-    def _placed(self, written: tuple[int, int, str]) -> tuple[int, int, str, int]:
-        """What was written, and on which host."""
-        return *written, 0 if self._hosts is None else self._hosts.here.index
+    def _placed(self, written: tuple[int, int, str], keys: Span | None) -> tuple[Any, ...]:
+        """What was written and, on several hosts, where, and the keys in it."""
+        if self._hosts is None:
+            return written
+        return *written, self._hosts.here.index, keys and keys.first, keys and keys.last
 
     def tell(self, key: tuple[str, ...], fact: Any) -> None:
         """Report a fact to the driver."""

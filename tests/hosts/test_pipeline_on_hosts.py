@@ -116,6 +116,8 @@ def test_any_number_of_hosts_comes_to_the_same(tmp_path: Path, count: int) -> No
         if count > 1:
             addresses = [host["address"] for host in stats["hosts"]["hosts"]]
             assert addresses == [f"127.0.0.{index + 2}" for index in range(count)]
+            reads = stats["hosts"]["reads"]
+            assert reads["written"] > sum(reads.values()) / 2, "state is used where it is"
             for index in range(count):
                 assert any(site.hosts.directory(index).glob("batches/*/*.arrow")), index
 

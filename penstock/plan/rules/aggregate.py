@@ -29,7 +29,6 @@ from penstock.plan.catalyst import Function, digits, is_nullable, type_name
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, row_hash
 from penstock.plan.rules.rederive import SIGN, rederived
 from penstock.trace import weights
-from penstock.trace.batch import lookup
 from penstock.trace.rows import Layout, Rows, distinct, find, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
@@ -204,7 +203,7 @@ class AccumulateStage(Stage):
             return
         if len(change) == 0:
             return
-        old = lookup(layout, task.old(self.trace.trace, layout), distinct(change.k))
+        old = task.lookup(self.trace.trace, layout, distinct(change.k))
         if self.trace.writes:
             task.append(self.trace.trace, change, self.bits)
         at = find(old, change.k, change.r)

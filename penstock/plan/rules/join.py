@@ -36,7 +36,7 @@ from penstock.plan import nodes
 from penstock.plan.catalyst import attribute_id
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, columns, key_hash, row_hash
 from penstock.plan.nodes import Expression, JoinType, Node
-from penstock.trace.batch import lookup, ranges, scan
+from penstock.trace.batch import ranges, scan
 from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
 from penstock.trace.task import Stage, Task, sliced
 
@@ -331,11 +331,10 @@ class PairStage(Stage):
         """The rows of a trace before this transaction that could pair with the given keys."""
         if len(keys) == 0:
             return
-        opened = task.old(side.trace, side.layout)
         if self.keyed:
-            yield lookup(side.layout, opened, distinct(keys))
+            yield task.lookup(side.trace, side.layout, distinct(keys))
         else:
-            yield from scan(side.layout, opened)
+            yield from scan(side.layout, task.old(side.trace, side.layout))
 
     def _pairs(
         self, left: Rows, right: Rows, matches: Iterator[tuple[Index, Index]]
@@ -433,7 +432,7 @@ class MatchStage(Stage):
         change = concat(layout, parts).consolidated()
         if len(change) == 0:
             return
-        old = lookup(layout, task.old(arrangement.trace, layout), distinct(change.k))
+        old = task.lookup(arrangement.trace, layout, distinct(change.k))
         if arrangement.writes:
             task.append(arrangement.trace, change, self.bits)
         at = find(old, change.k, change.r)

@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from penstock.plan.compiler import KEY, ROW, Arrangement, Compiler, arrow_types, fields, row_hash
 from penstock.plan.nodes import Expression, Node
-from penstock.trace.batch import lookup, scan
+from penstock.trace.batch import scan
 from penstock.trace.rows import Layout, Rows, concat, distinct, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
@@ -64,13 +64,12 @@ class RederiveStage(Stage):
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         layout = self.trace.layout
         change = gather(layout, batches)
-        opened = task.old(self.trace.trace, layout)
         if len(change) == 0 and not (self.marked and task.initial):
             return
         if self.keyed:
-            old = lookup(layout, opened, distinct(change.k))
+            old = task.lookup(self.trace.trace, layout, distinct(change.k))
         else:
-            old = concat(layout, list(scan(layout, opened)))
+            old = concat(layout, list(scan(layout, task.old(self.trace.trace, layout))))
         if self.trace.writes:
             task.append(self.trace.trace, change, self.bits)
         new = concat(layout, [old, change]).consolidated()

@@ -22,7 +22,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 from xxhash import xxh64_intdigest
 
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, key_hash, row_hash
-from penstock.trace.batch import lookup
 from penstock.trace.rows import Index, Layout, Rows, concat, distinct, find, take
 from penstock.trace.task import Stage, Task, sliced
 
@@ -153,7 +152,7 @@ class UpsertStage(Stage):
         if self.errors is not None:
             texts = pa.chunked_array([batch.column(batch.num_columns - 2) for batch in filled])
             self._keep_errors(task, last, texts.take(pa.array(index)).to_pylist())
-        old = lookup(self.layout, task.old(self.trace, self.layout), distinct(last.k))
+        old = task.lookup(self.trace, self.layout, distinct(last.k))
         replaced = old.take(self._same_key(old, last))
         inserted = np.flatnonzero(last.w > 0)
         kept = last if len(inserted) == len(last) else last.take(inserted)
@@ -168,7 +167,7 @@ class UpsertStage(Stage):
         assert self.errors is not None
         types = (*(self.layout.columns[i] for i in self.key), *(pa.string() for _ in ERROR_FIELDS))
         layout = Layout(types)
-        found = lookup(layout, task.old(self.errors, layout), distinct(last.k))
+        found = task.lookup(self.errors, layout, distinct(last.k))
         of_errors = replace(self, layout=layout, key=tuple(range(len(self.key))))
         keys = Rows(layout, last.k, last.r, self._keys_of(last, layout), last.weights)
         gone = found.take(of_errors._same_key(found, keys))
@@ -279,7 +278,7 @@ class BagStage(Stage):
         lowest = np.minimum.reduceat(running, starts)
         rows = arrived.take(by[starts])
         if (lowest < 0).any():
-            old = lookup(self.layout, task.old(self.trace, self.layout), np.unique(rows.k[lowest < 0]))
+            old = task.lookup(self.trace, self.layout, np.unique(rows.k[lowest < 0]))
             at = find(old, rows.k, rows.r)
             have = np.where(at >= 0, old.w[at] if len(old) else 0, 0)
             missing = np.maximum(0, -(have + lowest)) * (lowest < 0)

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.plan.compiler import KEY, ROW, Compiler, arrow_types, row_hash
 from penstock.plan.rules.table import NO_OUTPUT, emit_change, tell_rows
 from penstock.trace.batch import Batch, scan
-from penstock.trace.rows import Layout, take
+from penstock.trace.rows import Layout, Span, take
 from penstock.trace.task import Stage, Task, gather, sliced
 
 
@@ -84,6 +84,10 @@ def _share(batches: Iterator[pa.RecordBatch], tasks: int) -> tuple[int, int | No
     return low, low + width if number + 1 < tasks else None
 
 
+def _span(low: int, high: int | None) -> Span:
+    return Span(low, (1 << 63) - 1 if high is None else high - 1)
+
+
 @dataclass(frozen=True)
 class ChangeStage(Stage):
     """The change of a relation that an earlier job of the same transaction wrote."""
@@ -94,7 +98,7 @@ class ChangeStage(Stage):
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         low, high = _share(batches, self.tasks)
-        for batch in task.new(self.trace, self.layout):
+        for batch in task.new(self.trace, self.layout, _span(low, high)):
             for rows in batch.between(low, high):
                 yield from emit_change(rows)
 
@@ -120,7 +124,7 @@ class ScanStage(Stage):
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         low, high = _share(batches, self.tasks)
-        for rows in scan(self.layout, self._opened(task), low, high):
+        for rows in scan(self.layout, self._opened(task, _span(low, high)), low, high):
             if self.sign is not None:
                 yield from emit_change(rows.with_weights(self.sign * rows.w))
                 continue
@@ -128,8 +132,8 @@ class ScanStage(Stage):
             arrays = list(take(rows.columns, index))
             yield from sliced(pa.schema([(f"x{i}", a.type) for i, a in enumerate(arrays)]), arrays)
 
-    def _opened(self, task: Task) -> list[Batch]:
+    def _opened(self, task: Task, keys: Span) -> list[Batch]:
         if self.moment is Moment.SOURCE:
-            return task.source(self.trace, self.layout)
-        before = task.old(self.trace, self.layout)
-        return before if self.moment is Moment.BEFORE else before + task.new(self.trace, self.layout)
+            return task.source(self.trace, self.layout, keys)
+        before = task.old(self.trace, self.layout, keys)
+        return before if self.moment is Moment.BEFORE else before + task.new(self.trace, self.layout, keys)
