@@ -79,11 +79,11 @@ class HostFiles(BatchFiles):
 
     def wait(self) -> None:
         """Wait until every host answers; `StateError` if the pipeline is stopped meanwhile."""
-        said = ""
+        said: int | None = None
         while (away := self._away()) is not None:
-            if away != said:
+            if away.host != said:  # why it does not answer varies
                 _log.warning("waiting for a host: %s", away)
-                said = away
+                said = away.host
             self._refuse_stopped(away)
             time.sleep(_LOOK_SECONDS)
 
@@ -91,13 +91,13 @@ class HostFiles(BatchFiles):
         if self._stopped():
             raise StateError(f"the pipeline was stopped while it waited for a host: {why}")
 
-    def _away(self) -> str | None:
+    def _away(self) -> HostError | None:
         """Why a host cannot be asked for anything, if one cannot."""
         for host in range(self.hosts):
             try:
                 self._coordinator.refuse_silent(host)
             except HostError as error:
-                return str(error)
+                return error
         return None
 
     # -- what the agents do -----------------------------------------------------------------------

@@ -6,25 +6,40 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 
+def addresses_of(count: int) -> list[str]:
+    """One for each host."""
+    return [f"127.0.0.{index + 2}" for index in range(count)]
+
+
 class Hosts:
     """The hosts of a pipeline, each with an address and a directory of its own."""
 
-    def __init__(self, root: Path, storage: Path, count: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        storage: Path,
+        addresses: Sequence[str],
+        within: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
+        """`within`: the command that runs a host where it has to be run."""
         self._root = root
         self._storage = storage
-        self.processes = [self._started(index) for index in range(count)]
+        self._addresses = addresses
+        self._within = within or {}
+        self.processes = [self._started(index) for index in range(len(addresses))]
 
     def _started(self, index: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
+        command = [*self._within.get(index, ())]
+        command += [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
         command += ["--coordinator", str(self._storage), "--storage", str(self.directory(index))]
-        command += ["--address", f"127.0.0.{index + 2}"]
+        command += ["--address", self._addresses[index]]
         with (self._root / f"host {index}.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 

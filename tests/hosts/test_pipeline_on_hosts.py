@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from tests.hosts.drive import READ, History, changes_of, write_source, written
-from tests.hosts.processes import Hosts, end
+from tests.hosts.processes import Hosts, addresses_of, end
+from tests.hosts.shop import READ, History, changes_of, write_source, written
 from tests.oracle.history import seed_of_run
 
 PATIENCE = 300.0
@@ -25,18 +24,24 @@ KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
 
 class Site:
-    """A pipeline's storage, its sinks, and its hosts, if it has several."""
+    """A pipeline's storage, its sinks, and its hosts, if it has several. `within`: see `Hosts`."""
 
-    def __init__(self, root: Path, count: int, seed: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        addresses: Sequence[str],
+        seed: int,
+        within: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
         self.root = root
-        self.count = count
+        self.count = max(1, len(addresses))
         self.seed = seed
         self.storage = root / "shop"
         self.sinks = root / "sinks"
         self.sinks.mkdir()
         self.source = root / "readings.jsonl"
         write_source(self.source)
-        self.hosts = Hosts(root, self.storage, count if count > 1 else 0)
+        self.hosts = Hosts(root, self.storage, addresses, within)
         self._drivers: list[subprocess.Popen[str]] = []
 
     def drive(self, until: int, **more: Any) -> subprocess.Popen[str]:
@@ -45,7 +50,7 @@ class Site:
         options |= {"sinks": str(self.sinks), "source": str(self.source), **more}
         with (self.root / "driver.log").open("ab") as log:
             driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.hosts.drive", json.dumps(options)],
+                [sys.executable, "-m", "tests.hosts.shop", json.dumps(options)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -64,18 +69,12 @@ class Site:
         """It has every transaction, once, with its number."""
         assert written(self.sinks / "by_region.jsonl") == changes_of(self.seed, transactions)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         end(self._drivers)
         self.hosts.close()
-
-
-@contextmanager
-def site_of(root: Path, count: int, seed: int) -> Iterator[Site]:
-    found = Site(root, count, seed)
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 def told(driver: subprocess.Popen[str], key: str) -> Any:
@@ -101,7 +100,7 @@ def kill(driver: subprocess.Popen[str]) -> None:
 def test_any_number_of_hosts_comes_to_the_same(tmp_path: Path, count: int) -> None:
     """Numbers of transactions, one that is rolled back, a checkpoint, a journal that is replayed, a sink, and
     two connectors that read the same rows for a table with a key."""
-    with site_of(tmp_path, count, seed=7) as site:
+    with Site(tmp_path, addresses_of(count) if count > 1 else (), seed=7) as site:
         driver = site.drive(until=100)
         assert told(driver, "began") == 0
         assert [told(driver, "transaction") for _ in range(4)] == [1, 2, 3, 4]
@@ -114,8 +113,7 @@ def test_any_number_of_hosts_comes_to_the_same(tmp_path: Path, count: int) -> No
         assert driver.wait(PATIENCE) == 0
         site.check_sink(5)
         if count > 1:
-            addresses = [host["address"] for host in stats["hosts"]["hosts"]]
-            assert addresses == [f"127.0.0.{index + 2}" for index in range(count)]
+            assert [host["address"] for host in stats["hosts"]["hosts"]] == addresses_of(count)
             reads = stats["hosts"]["reads"]
             assert reads["written"] > sum(reads.values()) / 2, "state is used where it is"
             for index in range(count):
@@ -144,7 +142,7 @@ def test_whoever_is_killed_at_any_time_nothing_is_lost_or_repeated(
 ) -> None:
     seed = seed_of_run()
     chance = random.Random(seed)
-    with site_of(tmp_path, 2, seed) as site:
+    with Site(tmp_path, addresses_of(2), seed) as site:
         driver, last = site.drive(until=10_000), 0
         told(driver, "began")
         for _ in range(KILLS):

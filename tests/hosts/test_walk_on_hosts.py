@@ -11,7 +11,7 @@ import pytest
 from penstock.failpoints import FAILPOINTS
 from tests.crash.life import Life, life_of
 from tests.crash.workload import Mode
-from tests.hosts.processes import Hosts
+from tests.hosts.processes import Hosts, addresses_of
 from tests.servers import Postgres
 from tests.test_failpoints import applies
 
@@ -21,7 +21,7 @@ EVERY = int(os.environ.get("PENSTOCK_HOST_WALK", "1"))
 
 @pytest.fixture
 def life(tmp_path: Path, postgres: Postgres) -> Iterator[Life]:
-    hosts = Hosts(tmp_path, tmp_path / "storage", 2)
+    hosts = Hosts(tmp_path, tmp_path / "storage", addresses_of(2))
     try:
         with life_of("walk_on_hosts", tmp_path, Mode.EXPLICIT, postgres) as found:
             found.config = {"workers": 1, "hosts": 2}

@@ -1,6 +1,6 @@
 """A pipeline on one machine or on several hosts, in a process of its own.
 
-    python -m tests.hosts.drive '{"storage": ..., "hosts": 2, "seed": 7, "until": 6}'
+    python -m tests.hosts.shop '{"storage": ..., "hosts": 2, "seed": 7, "until": 6}'
 
 It runs the transactions of a random history, which follows from the seed, up to one, and tells what is in
 its views. `sinks` is a directory for what outputs write, `source` a file that two connectors read at the
@@ -206,9 +206,9 @@ def main(options: dict[str, Any]) -> None:
         config["coordinator"] = {"address": options["address"]}
     text = program(options.get("sinks"), options.get("source"))
     pipeline = penstock.Pipeline("shop", text, storage=options["storage"], config=config)
+    pipeline.start()
     if options.get("watch"):
         threading.Thread(target=watch, args=(pipeline,), daemon=True).start()
-    pipeline.start()
     say(began=pipeline.last_transaction)
     history = History(options["seed"])
     while history.number < options["until"]:
