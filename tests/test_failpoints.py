@@ -28,10 +28,10 @@ FURTHER = 60
 
 def applies(failpoint: str, mode: Mode) -> bool:
     """Whether a mode gets to a failpoint at all. Programs change in tests/test_changed_program.py,
-    checkpoints are copied in tests/sync, shards are in tests/shard/test_shard_processes.py, replicas in
-    tests/replica/test_replica_processes.py, new generations of them in tests/replica/test_take_over.py, and
-    Kafka is in tests/test_kafka_exactly_once.py."""
-    if failpoint.startswith(("bootstrap.", "sync.", "shard.", "binding.", "replica.", "kafka.")):
+    checkpoints are copied in tests/sync and, by hosts, in tests/hosts, shards are in
+    tests/shard/test_shard_processes.py, replicas in tests/replica/test_replica_processes.py, new generations
+    of them in tests/replica/test_take_over.py, and Kafka is in tests/test_kafka_exactly_once.py."""
+    if failpoint.startswith(("bootstrap.", "sync.", "host.", "shard.", "binding.", "replica.", "kafka.")):
         return False
     if failpoint.startswith(("journal.begin", "journal.roll-back")):
         return mode.explicit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -43,16 +45,19 @@ def refuse_strangers(duty: Duty, headers: Headers) -> None:
             f"the token of the request is not that of incarnation {membership.incarnation}, to which {duty}"
             f" belongs; the request says incarnation {said}. A token ends with the run of its coordinator.",
         )
-    wrong = {
-        name: (headers.get(name), own)
-        for name, own in membership.headers().items()
-        if headers.get(name) != own
-    }
+    refuse_others(duty, headers)
+
+
+def refuse_others(duty: Duty, given: Mapping[str, str]) -> None:
+    """`RefusalError` if a membership, by the names of its headers, is another one; has both values."""
+    assert duty.member is not None, "strangers were refused"
+    own = duty.member[0].headers()
+    wrong = {name: (given.get(name), value) for name, value in own.items() if given.get(name) != value}
     if wrong:
         texts = [
-            f"{name}: the request says {given!r}, here it is {own!r}" for name, (given, own) in wrong.items()
+            f"{name}: the request says {said!r}, here it is {is_!r}" for name, (said, is_) in wrong.items()
         ]
-        details = {name: {"given": given, "own": own} for name, (given, own) in wrong.items()}
+        details = {name: {"given": said, "own": is_} for name, (said, is_) in wrong.items()}
         raise RefusalError(
             400, "OtherMembership", f"the request is not for {duty}: {'; '.join(texts)}", details
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import threading
 from collections import Counter
 from decimal import Decimal
 from typing import Any
@@ -92,11 +93,13 @@ def told(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Run transactions until a number, behind those that are in the storage."""
+    """Run transactions until a number, behind those that are in the storage, and push after some of them."""
     history = History(options["seed"])
-    config = {"workers": 1, "hosts": options["hosts"]}
+    config = {"workers": 1, **options["config"]}
     pipeline = penstock.Pipeline("on hosts", PROGRAM, storage=options["storage"], config=config)
-    pipeline.start()
+    pipeline.start(standby=options["standby"])
+    if options["standby"]:
+        stand_by(pipeline)
     done = pipeline.last_transaction
     print(json.dumps({"began": done}), flush=True)
     for number in range(1, options["until"] + 1):
@@ -107,12 +110,30 @@ def main(options: dict[str, Any]) -> None:
             for action, table, rows in changes:
                 getattr(pipeline, action)(table, rows)
         pipeline.flush()
+        if number in options["push"]:
+            pipeline.checkpoint()
+            print(json.dumps({"pushed": pipeline.sync_checkpoint()}), flush=True)
         print(json.dumps({"transaction": pipeline.last_transaction}), flush=True)
     found = {view: pipeline.query(f"SELECT * FROM {view}").to_pylist() for view in VIEWS}
     views = {view: told([tuple(row.values()) for row in rows]) for view, rows in found.items()}
     print(json.dumps({"views": views}), flush=True)
     print(json.dumps({"stats": pipeline.stats()}, default=str), flush=True)
+    if options["wait"]:
+        sys.stdin.read()
     pipeline.stop()
+
+
+def stand_by(pipeline: penstock.Pipeline) -> None:
+    """Tell what was fetched, until a line comes: then take over."""
+    told: Any = None
+    asked = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
+    while not asked.wait(0.2):
+        standby = pipeline.stats()["standby"]
+        if (standby["transaction"], standby["error"]) != told:
+            told = (standby["transaction"], standby["error"])
+            print(json.dumps({"followed": told[0], "error": told[1]}), flush=True)
+    pipeline.activate()
 
 
 if __name__ == "__main__":

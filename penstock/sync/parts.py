@@ -1,0 +1,34 @@
+"""The batches of checkpoints where they lie on several hosts: each host copies its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.storage.location import Location
+from penstock.sync.copying import Copied, Stop
+from penstock.sync.model import Piece
+
+
+class Parts(Protocol):
+    """All hosts together, seen from the coordinator."""
+
+    def push(self, checkpoint: str, pieces: Sequence[Piece], copied: Copied, stop: Stop) -> None:
+        """Have each host put its batches into the bucket, those that are not there."""
+
+    def pull(
+        self, checkpoint: str, location: Location, pieces: Sequence[Piece], copied: Copied, stop: Stop
+    ) -> None:
+        """Have each host fetch its batches, those that it does not have, and make them durable."""
+
+    def lacking(self, pieces: Sequence[Piece], *, deep: bool) -> list[Piece]:
+        """Those that their hosts do not have; `deep`: or not as they must be."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """A pipeline on several hosts: how many, and how they are had as soon as it is known whose they are."""
+
+    hosts: int
+    join: Callable[[str], Parts]

@@ -1,0 +1,107 @@
+"""A pipeline on hosts whose checkpoints are in an object store: whatever is lost comes from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.storage.location import Location
+from penstock.sync.model import keys_of, manifest_key
+from penstock.sync.remote import remote_checkpoints, remote_manifest
+from tests.hosts.site import Site, expected, told
+from tests.servers import BUCKET, KEY, SECRET
+from tests.sync.places import config_of
+
+pytestmark = [pytest.mark.slow(minutes=6), pytest.mark.timeout(2400)]
+
+FOLDER = uuid.uuid4().hex
+
+
+def settings(url: str, folder: str, **more: Any) -> dict[str, Any]:
+    """Nothing is copied by the clock; the newest checkpoint alone is kept there."""
+    sync = {
+        "bucket": f"{BUCKET}/{folder}",
+        "endpoint": url,
+        "access_key": KEY,
+        "secret_key": SECRET,
+        "start_from_checkpoint": "latest",
+        "retention_min_count": 1,
+        "retention_min_age": 0,
+        **more,
+    }
+    return {
+        "fault_tolerance": {"checkpoint_interval_secs": None},
+        "storage": {"backend": {"name": "file", "config": {"sync": sync}}},
+    }
+
+
+@pytest.fixture
+def site(tmp_path: Path, s3: str) -> Iterator[Site]:
+    found = Site(tmp_path, 3, settings(s3, tmp_path.name))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def location(tmp_path: Path, s3: str) -> Location:
+    config = config_of(s3, tmp_path.name)
+    return Location(config, config.bucket)
+
+
+def folders(location: Location) -> set[str]:
+    return set(location.folders())
+
+
+def kept(location: Location) -> set[str]:
+    """The keys that the checkpoints of the place need."""
+    found = {"owner.json", "catalog.json"}
+    for entry in remote_checkpoints(location):
+        found |= keys_of(remote_manifest(location, entry)) | {manifest_key(entry.id, entry.hosts)}
+    return found
+
+
+def test_disks_are_lost_and_hosts_come_and_go(site: Site, location: Location) -> None:
+    driver = site.drive(until=4, push=[3], wait=True)
+    assert told(driver, "pushed")
+    assert told(driver, "views") == expected(4)
+    assert folders(location) == {"coordinator", "host0", "host1", "host2"}
+    assert set(location.keys("")) == kept(location)
+
+    # Everything is lost, and there are two machines instead of three.
+    site.end()
+    site.lose()
+    site.begin(2)
+    driver = site.drive(until=6, push=[5], wait=True)
+    assert told(driver, "began") == 3
+    assert told(driver, "pushed")
+    assert told(driver, "views") == expected(6)
+    assert [entry.transaction for entry in remote_checkpoints(location)] == [5]
+    assert folders(location) == {"coordinator", "host0", "host1"}
+    assert set(location.keys("")) == kept(location), "what three hosts had is gone"
+
+    # The coordinator is killed, and one host has a new disk: transaction 6 is only in the journal.
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    site.hosts[1].kill()
+    site.hosts[1].wait()
+    site.lose(site.disk(1))
+    site.hosts[1] = site.host(1)
+    driver = site.drive(until=6)
+    assert told(driver, "began") == 6
+    assert told(driver, "views") == expected(6)
+    assert driver.wait(120) == 0
+    assert any(site.disk(1).glob("batches/*/*.arrow"))
+
+    # The same, on one machine alone.
+    site.end()
+    site.lose()
+    driver = site.drive(until=5)
+    assert told(driver, "began") == 5
+    assert told(driver, "views") == expected(5)
+    assert driver.wait(120) == 0
