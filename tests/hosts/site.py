@@ -21,10 +21,14 @@ PATIENCE = 300.0
 
 
 class Site:
-    """A coordinator's storage and its hosts; `config` of the pipeline, beside the number of hosts."""
+    """A coordinator's storage and its hosts. `config`: of the pipeline, but for their number; `first`: the
+    last number of the first host's address."""
 
-    def __init__(self, root: Path, hosts: int = 2, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, root: Path, hosts: int = 2, config: Mapping[str, Any] | None = None, first: int = 2
+    ) -> None:
         self.root = root
+        self._first = first
         self.storage = root / "shop"
         self._config = dict(config or {})
         self.hosts: list[subprocess.Popen[bytes]] = []
@@ -39,7 +43,7 @@ class Site:
     def host(self, index: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
         command += ["--coordinator", str(self.storage), "--storage", str(self.disk(index))]
-        command += ["--address", f"127.0.0.{index + 2}"]
+        command += ["--address", f"127.0.0.{index + self._first}"]
         with (self.root / f"host {index}.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
@@ -62,7 +66,7 @@ class Site:
             "seed": SEED,
             "until": until,
             "config": {**self._config, **hosts},
-            "push": push,
+            "push": list(push),
             "standby": standby,
             "wait": wait,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ import pytest
 from penstock.storage.location import Location
 from penstock.sync.model import keys_of, manifest_key
 from penstock.sync.remote import remote_checkpoints, remote_manifest
+from tests.hosts.running import wait_until
 from tests.hosts.site import Site, expected, told
 from tests.servers import BUCKET, KEY, SECRET
 from tests.sync.places import config_of
 
 pytestmark = [pytest.mark.slow(minutes=6), pytest.mark.timeout(2400)]
-
-FOLDER = uuid.uuid4().hex
 
 
 def settings(url: str, folder: str, **more: Any) -> dict[str, Any]:
@@ -105,3 +103,30 @@ def test_disks_are_lost_and_hosts_come_and_go(site: Site, location: Location) ->
     assert told(driver, "began") == 5
     assert told(driver, "views") == expected(5)
     assert driver.wait(120) == 0
+
+
+def test_a_standby_on_hosts_takes_over_from_a_primary_under_load(tmp_path: Path, s3: str) -> None:
+    sites = []
+    for index, name in enumerate(("primary", "standby")):
+        (tmp_path / name).mkdir()
+        config = settings(s3, tmp_path.name, pull_interval=1)
+        sites.append(Site(tmp_path / name, 2, config, first=2 + 2 * index))
+    primary, standby = sites
+    try:
+        under_load = primary.drive(until=200, push=range(2, 200, 2))
+        assert told(under_load, "pushed")
+        follower = standby.drive(until=6, standby=True)
+        wait_until(lambda: told(follower, "followed") is not None, "that it follows")
+        assert told(under_load, "pushed")
+        assert follower.stdin is not None
+        follower.stdin.write("\n")
+        follower.stdin.flush()
+        began = told(follower, "began")
+        assert began % 2 == 0, "what was pushed"
+        assert told(follower, "views") == expected(max(began, 6))
+        log = primary.root / "driver.log"
+        wait_until(lambda: "took over" in log.read_text(), "that the primary knows")
+        assert follower.wait(240) == 0
+    finally:
+        for site in sites:
+            site.close()
