@@ -44,7 +44,7 @@ from penstock.sync.follow import Following, Source
 from penstock.sync.ownership import follows
 from penstock.sync.remote import remote_checkpoints
 from penstock.sync.standby import Standby
-from penstock.sync.syncer import Safe, Syncer, in_both, safe
+from penstock.sync.syncer import Safe, Syncer, safe
 
 if TYPE_CHECKING:
     from penstock.hosts.cluster import Cluster
@@ -207,9 +207,6 @@ class Pipeline:
                 fenced=controller.fenced,
                 parts=opening.parts,
             )
-            if opening.parts is not None:
-                both = in_both(storage.checkpoints, self._sync)
-                storage.checkpoints.pushed = both[-1].id if both else None
         self._storage, self._controller, self._cluster = storage, controller, opening.cluster
         self._opening = None
         controller.pause(paused)
@@ -712,7 +709,7 @@ class Pipeline:
             warm = self._opening is not None and self._opening.is_prepared
             joined = None if self._opening is None else self._opening.cluster
             hosts = None if joined is None else joined.stats()
-            told = {**standby.stats(), "warm": warm or joined is not None}
+            told = {**standby.stats(), "warm": warm}
             return {"state": "Standby", "error": None, "standby": told, "hosts": hosts}
         if self._controller is None:
             filling = self._filling

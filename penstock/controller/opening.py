@@ -43,7 +43,7 @@ from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Stop
 from penstock.sync.filling import fill
 from penstock.sync.parts import Parts, Several
-from penstock.sync.syncer import Safe
+from penstock.sync.syncer import Safe, in_both
 
 if TYPE_CHECKING:
     from penstock.hosts.cluster import Cluster
@@ -93,12 +93,12 @@ class Opening:
         self._prepared: Engine | None = None
 
     def prepare(self, storage: Storage) -> None:
-        """Start Spark and compile the program ahead of `open`, which is faster then. On several hosts Spark
-        starts when they are there."""
-        if self._hosts is not None:
-            return
+        """Start Spark and compile the program ahead of `open`, which is faster then. Nothing happens on hosts
+        that are not there yet."""
         with self._preparing:
-            engine = Engine(self._program, self._spark(), storage.checkpoints.files, self._workers)
+            if (spark := self._session) is None:
+                return
+            engine = Engine(self._program, spark, storage.checkpoints.files, self._workers)
             engine.circuit.prepare()
             self._prepared = engine
 
@@ -120,6 +120,12 @@ class Opening:
         each = int(self._config.get("workers", os.cpu_count() or 2))
         return each if self._hosts is None else each * self._hosts.hosts
 
+    @property
+    def _session(self) -> SparkSession | None:
+        if self._hosts is None:
+            return self._spark()
+        return None if self.cluster is None or self.cluster.files is None else self.cluster.spark
+
     def _spark(self) -> SparkSession:
         return application(self._workers, self._config.get("spark", {}))
 
@@ -139,8 +145,11 @@ class Opening:
     def _fill(self, storage: Storage) -> None:
         """Have hosts fetch what they lost, if there is something to fetch it from."""
         parts = self.parts
-        if parts is not None and self._sync is not None and storage.checkpoints.read() is not None:
-            fill(storage.checkpoints, self._sync, parts, self._filling)
+        if parts is None or self._sync is None or storage.checkpoints.read() is None:
+            return
+        fill(storage.checkpoints, self._sync, parts, self._filling)
+        pushed = in_both(storage.checkpoints, self._sync)
+        storage.checkpoints.pushed = pushed[-1].id if pushed else None
 
     def close(self) -> None:
         """Let go of the hosts, if there are several."""
@@ -159,7 +168,7 @@ class Opening:
             assert self.parts is not None, "it has joined"
             return self.parts
 
-        return Several(hosts.hosts, join)
+        return Several(hosts.hosts, join, lambda: kept_secret(storage.path / ID_FILE))
 
     @property
     def parts(self) -> Parts | None:

@@ -138,7 +138,9 @@ class Following:
 
     def _seeded(self) -> str:
         catalog = self._store.read()
-        return uuid.uuid4().hex if catalog is None else catalog.owner
+        if catalog is not None:
+            return catalog.owner
+        return uuid.uuid4().hex if self._several is None else self._several.id()
 
     def take_over(self) -> Followed | None:
         """Fetch what is newest, become the one who may write, and let something run in the directory.

@@ -28,7 +28,10 @@ class Parts(Protocol):
 
 @dataclass(frozen=True)
 class Several:
-    """A pipeline on several hosts: how many, and how they are had as soon as it is known whose they are."""
+    """A pipeline on several hosts, which may not be there yet."""
 
     hosts: int
     join: Callable[[str], Parts]
+    """Wait for them; they know the pipeline by the id of its storage."""
+    id: Callable[[], str]
+    """That of a storage directory that has no state yet: always the same."""

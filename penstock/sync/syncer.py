@@ -220,7 +220,7 @@ class Syncer:
             _log.error("checkpoint %s was not pushed to %s: %s", entry.id, self.location, running.error)
         if running.error is None:
             if self._keeps:
-                self._store.pushed = entry.id
+                self._store.pushed = max(entry.id, self._store.pushed or "")
             self._tell_pushed(entry)
         elif isinstance(running.error, FencedError):
             self._tell_fenced(running.error)

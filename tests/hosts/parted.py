@@ -92,7 +92,8 @@ class Parted:
     @property
     def following(self) -> Following:
         config = self.config.model_copy(update={"start_from_checkpoint": "latest"})
-        return Following(self.store, config, "p", several=Several(self.count, lambda _: self.parts))
+        several = Several(self.count, lambda _: self.parts, lambda: OWNER)
+        return Following(self.store, config, "p", several=several)
 
     def take_over(self) -> int:
         followed = self.following.take_over()

@@ -21,7 +21,7 @@ from penstock.sync.config import SyncConfig
 from penstock.sync.model import batches_of, keys_of, manifest_key
 from penstock.sync.remote import remote_checkpoints, remote_manifest
 from tests.hosts.parted import Parted, disk, lose, parted
-from tests.hosts.running import PATIENCE, wait_until
+from tests.hosts.running import PATIENCE
 from tests.sync.places import config_of, overwrite
 
 POINTS = [point for point in FAILPOINTS if point.startswith("sync.")]
@@ -285,7 +285,7 @@ def test_a_host_is_killed(tmp_path: Path, config: SyncConfig, act: str) -> None:
         if act == "host.sent":
             assert isinstance(errors.pop(), HostLostError)
             assert made.transactions() == []
-            wait_until(lambda: not made.coordinator._missing())
+            made.store.files.wait()
             made.push()
         assert errors == []
         assert made.restore().checked.saved.transaction == 5
