@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.hosts.duty import Duty
+from penstock.hosts.messages import Membership
 from penstock.hosts.refusals import RefusalError, knows
 
 
@@ -30,11 +31,7 @@ class Admitted:
 
 def refuse_strangers(duty: Duty, headers: Headers) -> None:
     """`RefusalError` unless the request is for this host, as it was started."""
-    if duty.member is None:
-        raise RefusalError(
-            503, "NotJoined", f"{duty} has not checked in with a coordinator yet: ask again later"
-        )
-    membership, token = duty.member
+    membership, token = _member(duty)
     if "authorization" not in headers:
         raise RefusalError(401, "Unauthorized", f"the request to {duty} carries no token")
     if not knows(headers, token):
@@ -50,14 +47,21 @@ def refuse_strangers(duty: Duty, headers: Headers) -> None:
 
 def refuse_others(duty: Duty, given: Mapping[str, str]) -> None:
     """`RefusalError` if a membership, by the names of its headers, is another one; has both values."""
-    assert duty.member is not None, "strangers were refused"
-    own = duty.member[0].headers()
-    wrong = {name: (given.get(name), value) for name, value in own.items() if given.get(name) != value}
+    own, _ = _member(duty)
+    wrong = {name: (given.get(name), v) for name, v in own.headers().items() if given.get(name) != v}
     if wrong:
-        texts = [
-            f"{name}: the request says {said!r}, here it is {is_!r}" for name, (said, is_) in wrong.items()
-        ]
-        details = {name: {"given": said, "own": is_} for name, (said, is_) in wrong.items()}
+        texts = [f"{name}: the request says {a!r}, here it is {b!r}" for name, (a, b) in wrong.items()]
+        details = {name: {"given": a, "own": b} for name, (a, b) in wrong.items()}
         raise RefusalError(
             400, "OtherMembership", f"the request is not for {duty}: {'; '.join(texts)}", details
         )
+
+
+def _member(duty: Duty) -> tuple[Membership, str]:
+    """To what the host belongs, and the token."""
+    member = duty.member
+    if member is None:
+        raise RefusalError(
+            503, "NotJoined", f"{duty} has not checked in with a coordinator yet: ask again later"
+        )
+    return member

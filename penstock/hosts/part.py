@@ -64,9 +64,11 @@ class Lane(Generic[P]):
         self._act = act
         self._changing = threading.Lock()
 
-    def begin(self, part: P) -> Job[P]:
-        """Begin, or join the same one; `RefusalError` if another one runs."""
+    def begin(self, part: P, refuse: Callable[[P], None] = lambda _: None) -> Job[P]:
+        """Begin, or join the same one; `RefusalError` if another one runs. Between `refuse`, which may raise,
+        and the beginning nothing can `end` it."""
         with self._changing:
+            refuse(part)
             running = self.job
             if running is not None and not running.ended.is_set():
                 if running.part != part:

@@ -25,10 +25,13 @@ _ANSWER_SECONDS = 5.0
 def add_routes(app: FastAPI, duty: Duty) -> None:
     """Push, pull, how the pull is, and where to go instead of `POST /checkpoint/sync`."""
 
+    def refuse(part: PushPart) -> None:
+        refuse_others(duty, part.membership.headers())
+        refuse_names((batch.trace, batch.name) for batch in part.batches)
+
     @app.post(PUSH)
     def push(body: PushPart, response: Response) -> Progress:
-        _refuse(duty, body)
-        job = duty.part.pushes.begin(body)
+        job = duty.part.pushes.begin(body, refuse)
         if not job.ended.wait(_ANSWER_SECONDS):
             response.status_code = 202
         if job.error is not None:
@@ -37,8 +40,7 @@ def add_routes(app: FastAPI, duty: Duty) -> None:
 
     @app.post(PULL, status_code=202)
     def pull(body: PullPart) -> Progress:
-        _refuse(duty, body)
-        return duty.part.pulls.begin(body).progress
+        return duty.part.pulls.begin(body, refuse).progress
 
     @app.get(PULL_STATUS)
     def pull_status() -> PullStatus:
@@ -52,8 +54,3 @@ def add_routes(app: FastAPI, duty: Duty) -> None:
             f"{duty} has only its part of the checkpoints, which its coordinator has it send with POST {PUSH}"
             " here. Ask the pipeline to copy a checkpoint: that is a copy of all parts.",
         )
-
-
-def _refuse(duty: Duty, body: PushPart) -> None:
-    refuse_others(duty, body.membership.headers())
-    refuse_names((batch.trace, batch.name) for batch in body.batches)

@@ -83,6 +83,13 @@ class Site:
         self._drivers.append(driver)
         return driver
 
+    def replace(self, index: int) -> None:
+        """Kill a host, and start one with a new disk."""
+        self.hosts[index].kill()
+        self.hosts[index].wait()
+        self.lose(self.disk(index))
+        self.hosts[index] = self.host(index)
+
     def end(self) -> None:
         """Kill all at once."""
         for process in [*self._drivers, *self.hosts]:

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.errors import DamagedError, SyncError
+from penstock.errors import DamagedError, StateError, SyncError
+from penstock.hosts.admission import refuse_others
 from penstock.hosts.coordination import (
     PULL,
     PULL_STATUS,
@@ -23,6 +24,7 @@ from penstock.hosts.coordination import (
 )
 from penstock.hosts.messages import HostIndex
 from penstock.hosts.part import Lane
+from penstock.hosts.refusals import RefusalError
 from penstock.storage.files import Content
 from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
@@ -198,8 +200,13 @@ def test_a_copy_ends_with_the_run_that_asked_for_it(asked: Asked) -> None:
     threading.Timer(0.2, slow.go.set).start()
     asked.alone.duty.leave()
     assert job.ended.is_set()
-    with pytest.raises(Exception, match="stopped while files were copied"):
+    with pytest.raises(StateError, match="stopped while files were copied"):
         job.stop.check()
+    assert asked.post(PULL, body_of(asked.pull)).status_code == 503
+    with pytest.raises(RefusalError, match="has not checked in"):
+        asked.alone.duty.part.pulls.begin(
+            asked.pull, lambda part: refuse_others(asked.alone.duty, part.membership.headers())
+        )
 
 
 # -- who may ask, and for what --------------------------------------------------------------------
