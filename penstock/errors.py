@@ -117,9 +117,18 @@ class DamagedError(StorageError):
 
     code = "DAMAGED"
 
-    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        faults: Sequence[str] = (),
+        *,
+        bucket: str | None = None,
+        key: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.faults = tuple(faults) or (message,)
+        self.bucket = bucket  # of an object in an object store
+        self.key = key
 
 
 class SyncError(PenstockError):

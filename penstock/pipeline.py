@@ -155,11 +155,19 @@ class Pipeline:
                 " to let the pipeline take over, or start with an empty directory"
             )
         self._opening = Opening(
-            self.name, self.program, self._config, self._policy, self._callbacks, self._group, self._hosts
+            self.name,
+            self.program,
+            self._config,
+            self._policy,
+            self._callbacks,
+            self._group,
+            self._hosts,
+            self._sync,
         )
         try:
             if self._sync is not None:
-                following = Following(storage.checkpoints, self._sync, self.name, self.registered)
+                several = self._opening.several(storage)
+                following = Following(storage.checkpoints, self._sync, self.name, self.registered, several)
                 if standby and (following.is_marked or storage.checkpoints.read() is None):
                     self._stand_by(storage, following, self._opening)
                     return
@@ -168,6 +176,7 @@ class Pipeline:
             self._open(storage, self._opening, paused)
         except BaseException as error:
             self._error = str(error)
+            self._opening.close()
             self._opening = None
             storage.close()
             raise
@@ -196,6 +205,7 @@ class Pipeline:
                 self.registered,
                 pushed=controller.release_outputs,
                 fenced=controller.fenced,
+                parts=opening.parts,
             )
         self._storage, self._controller, self._cluster = storage, controller, opening.cluster
         self._opening = None
@@ -208,6 +218,7 @@ class Pipeline:
 
     def _stand_by(self, storage: Storage, following: Following, opening: Opening) -> None:
         self._storage = storage
+        opening.standing_by = True
         self._standby = Standby(following)
         self._standby.start()
 
@@ -237,6 +248,7 @@ class Pipeline:
             opening.prepare_if_need_be(storage)
             approve()
             followed = standby.activate()
+            opening.standing_by = False
             if self._sync is not None and self._sync.holds_outputs:
                 there = followed is not None and followed.source is Source.BUCKET
                 opening.safe = Safe(followed.transaction, True) if followed and there else Safe()
@@ -320,6 +332,8 @@ class Pipeline:
             if standby is None or storage is None:
                 return
             standby.stop()
+            if self._opening is not None:
+                self._opening.close()
             self._standby = self._storage = self._opening = None
             storage.close()
 
@@ -693,7 +707,10 @@ class Pipeline:
         """Counters, latencies, and the size of each trace."""
         if (standby := self._standby) is not None:
             warm = self._opening is not None and self._opening.is_prepared
-            return {"state": "Standby", "error": None, "standby": {**standby.stats(), "warm": warm}}
+            joined = None if self._opening is None else self._opening.cluster
+            hosts = None if joined is None else joined.stats()
+            told = {**standby.stats(), "warm": warm}
+            return {"state": "Standby", "error": None, "standby": told, "hosts": hosts}
         if self._controller is None:
             filling = self._filling
             if filling is None:
@@ -750,9 +767,8 @@ def _hosts(config: Mapping[str, Any], storage: str | os.PathLike[str] | None) ->
         raise StateError(
             "a pipeline on several hosts keeps its journal in a directory: give storage=... or --storage DIR"
         )
-    for setting in ("group", "storage"):
-        if setting in config:
-            raise StateError(f"the setting '{setting}' cannot be used on several hosts yet; remove it")
+    if "group" in config:
+        raise StateError("the setting 'group' cannot be used on several hosts yet; remove it")
     return ClusterConfig.of(config["hosts"], config.get("coordinator", {}))
 
 

@@ -20,7 +20,7 @@ def applies(failpoint: str, mode: Mode) -> bool:
     checkpoints are copied in tests/sync, shards are in tests/shard/test_shard_processes.py, replicas in
     tests/replica/test_replica_processes.py, new generations of them in tests/replica/test_take_over.py, and
     Kafka is in tests/test_kafka_exactly_once.py. On several hosts: tests/hosts/test_walk_on_hosts.py."""
-    if failpoint.startswith(("bootstrap.", "sync.", "shard.", "binding.", "replica.", "kafka.")):
+    if failpoint.startswith(("bootstrap.", "sync.", "host.", "shard.", "binding.", "replica.", "kafka.")):
         return False
     if failpoint.startswith(("journal.begin", "journal.roll-back")):
         return mode.explicit

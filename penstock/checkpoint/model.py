@@ -129,6 +129,8 @@ class Entry:
     verified: datetime | None = None
     since: str = ""
     """As in the manifest."""
+    hosts: int = 1
+    """As in the manifest."""
 
     @classmethod
     def of(cls, manifest: Manifest, content: Content) -> Entry:
@@ -144,6 +146,7 @@ class Entry:
             content,
             manifest.name,
             since=manifest.since,
+            hosts=manifest.hosts,
         )
 
     @property

@@ -62,6 +62,8 @@ class CheckpointStore(CatalogFile):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._in_use: Counter[str] = Counter()
+        self.pushed: str | None = None
+        """The last checkpoint that hosts could get their batches of from an object store: it is kept."""
 
     @contextmanager
     def in_use(self, entry: Entry) -> Iterator[None]:
@@ -251,13 +253,18 @@ class CheckpointStore(CatalogFile):
         Returns the batches that checkpoints still need, and those that only the others had.
         """
         with self.changing:
-            kept = {entry.id for entry in self.retained(retention)} | {
-                id_ for id_ in self._in_use if self._in_use[id_]
-            }
+            in_use = {id_ for id_ in self._in_use if self._in_use[id_]}
+            kept = {entry.id for entry in self.kept(retention)} | in_use
             return keep(
                 self,
                 [e for e in self.catalog.checkpoints if e.id in kept or e.name is not None or e.aside],
             )
+
+    def kept(self, retention: int) -> Sequence[Entry]:
+        """Those that the journal must lead on from: the newest, and the one that is in the object store."""
+        newest = self.retained(retention)
+        pushed = [e for e in self.catalog.line if e.id == self.pushed and e not in newest]
+        return [*newest, *pushed]
 
     def delete(self, entry: Entry) -> tuple[Batches, Batches]:
         """Let go of one checkpoint, but not of the one that a start would go on from."""

@@ -223,7 +223,7 @@ class Checkpoints:
         try:
             needed, gone = t.storage.checkpoints.retire(self.policy.retention)
             t.engine.state.keep(needed, gone)
-            kept = t.storage.checkpoints.retained(self.policy.retention)
+            kept = t.storage.checkpoints.kept(self.policy.retention)
             with self._between:
                 t.storage.journal.trim(min(entry.record for entry in kept))
             self._release(min(kept, key=lambda entry: entry.record).id)

@@ -39,7 +39,11 @@ from penstock.hosts.private import kept_secret
 from penstock.replica.config import GroupConfig
 from penstock.replica.group import Group, refuse_replica
 from penstock.sql import Program, parse_program
-from penstock.sync.syncer import Safe
+from penstock.sync.config import SyncConfig
+from penstock.sync.copying import Stop
+from penstock.sync.filling import fill
+from penstock.sync.parts import Parts, Several
+from penstock.sync.syncer import Safe, in_both
 
 if TYPE_CHECKING:
     from penstock.hosts.cluster import Cluster
@@ -64,6 +68,7 @@ class Opening:
         callbacks: Sequence[tuple[str, CallbackOutput]],
         group: GroupConfig | None = None,
         hosts: ClusterConfig | None = None,
+        sync: SyncConfig | None = None,
     ) -> None:
         self.bootstrapping: Engine | None = None
         self.safe: Safe | None = None
@@ -75,8 +80,12 @@ class Opening:
         self._callbacks = callbacks
         self._group = None if group is None else Group(group, f"{name} on {socket.gethostname()}")
         self._hosts = hosts
+        self._sync = sync
         self.cluster: Cluster | None = None
         """The hosts that it runs on, if there are several."""
+        self.standing_by = False
+        """Whether the pipeline only follows as yet."""
+        self._filling = Stop()
         self._owner = uuid.uuid4().hex
         self._catching_up: Controller | None = None
         self._interrupted = False
@@ -84,9 +93,12 @@ class Opening:
         self._prepared: Engine | None = None
 
     def prepare(self, storage: Storage) -> None:
-        """Start Spark and compile the program ahead of `open`, which is faster then."""
+        """Start Spark and compile the program ahead of `open`, which is faster then. Nothing happens on hosts
+        that are not there yet."""
         with self._preparing:
-            engine = Engine(self._program, self._spark(), storage.checkpoints.files, self._workers)
+            if (spark := self._session) is None:
+                return
+            engine = Engine(self._program, spark, storage.checkpoints.files, self._workers)
             engine.circuit.prepare()
             self._prepared = engine
 
@@ -108,33 +120,87 @@ class Opening:
         each = int(self._config.get("workers", os.cpu_count() or 2))
         return each if self._hosts is None else each * self._hosts.hosts
 
+    @property
+    def _session(self) -> SparkSession | None:
+        if self._hosts is None:
+            return self._spark()
+        return None if self.cluster is None or self.cluster.files is None else self.cluster.spark
+
     def _spark(self) -> SparkSession:
         return application(self._workers, self._config.get("spark", {}))
 
     def open(self, storage: Storage) -> Controller:
         """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
         try:
-            spark = None if self._hosts is None else self._joined(storage, self._hosts)
+            spark = None if self._hosts is None else self._joined(storage, self._hosts).spark
+            self._fill(storage)
             restored = self._restored(storage)
             return self._opened(storage, restored, spark)
         except BaseException:
             if self._group is not None:
                 self._group.close()
-            if self.cluster is not None:
-                self.cluster.close()
+            self.close()
             raise
 
-    def _joined(self, storage: Storage, hosts: ClusterConfig) -> SparkSession:
-        """Spark on all hosts, on which the batches are from now on."""
+    def _fill(self, storage: Storage) -> None:
+        """Have hosts fetch what they lost, if there is something to fetch it from."""
+        parts = self.parts
+        if parts is None or self._sync is None or storage.checkpoints.read() is None:
+            return
+        fill(storage.checkpoints, self._sync, parts, self._filling)
+        pushed = in_both(storage.checkpoints, self._sync)
+        storage.checkpoints.pushed = pushed[-1].id if pushed else None
+
+    def close(self) -> None:
+        """Let go of the hosts, if there are several."""
+        cluster, self.cluster = self.cluster, None
+        if cluster is not None:
+            cluster.close()
+
+    def several(self, storage: Storage) -> Several | None:
+        """How many hosts there are, and how they get their batches from an object store."""
+        hosts = self._hosts
+        if hosts is None:
+            return None
+
+        def join(owner: str) -> Parts:
+            self._join(storage, hosts, owner)
+            assert self.parts is not None, "it has joined"
+            return self.parts
+
+        return Several(hosts.hosts, join, lambda: kept_secret(storage.path / ID_FILE))
+
+    @property
+    def parts(self) -> Parts | None:
+        """The hosts as those who copy checkpoints; None on one machine, and without an object store."""
+        if self.cluster is None or self._sync is None:
+            return None
+        return self.cluster.parts(self._sync, lambda: self.standing_by)
+
+    def _joined(self, storage: Storage, hosts: ClusterConfig) -> Cluster:
+        """All hosts, on which the batches are from now on."""
         catalog = storage.checkpoints.read()
         # Hosts know the pipeline before it has a first checkpoint, and after a start that never got there.
         self._owner = kept_secret(storage.path / ID_FILE) if catalog is None else catalog.owner
+        return self._join(storage, hosts, self._owner)
+
+    def _join(self, storage: Storage, hosts: ClusterConfig, owner: str) -> Cluster:
         self._refuse_if_interrupted()
         from penstock.hosts.cluster import Cluster  # with a web server and its client
 
-        self.cluster = Cluster(hosts, storage.path, self._owner, self._workers // hosts.hosts)
-        spark, storage.checkpoints.files = self.cluster.open(self._config.get("spark", {}))
-        return spark
+        if self.cluster is None:
+            self.cluster = Cluster(hosts, storage.path, owner, self._workers // hosts.hosts)
+            try:
+                storage.checkpoints.files = self.cluster.open(self._config.get("spark", {}))
+            except BaseException:
+                self.close()
+                raise
+        elif (joined := self.cluster.coordinator.pipeline) != owner:
+            raise StateError(
+                f"the hosts have joined the pipeline {joined}, and the state in the object store is that of"
+                f" {owner}: start again, with hosts that have empty directories"
+            )
+        return self.cluster
 
     def _opened(self, storage: Storage, restored: Restored | None, on: SparkSession | None) -> Controller:
         owner = self._owner
@@ -172,6 +238,7 @@ class Opening:
     def interrupt(self) -> None:
         """Let `open` fail as soon as it can."""
         self._interrupted = True
+        self._filling.ask()
         if (cluster := self.cluster) is not None:
             cluster.interrupt()
         if (catching_up := self._catching_up) is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.hosts.duty import Duty
+from penstock.hosts.messages import Membership
 from penstock.hosts.refusals import RefusalError, knows
 
 
@@ -28,11 +31,7 @@ class Admitted:
 
 def refuse_strangers(duty: Duty, headers: Headers) -> None:
     """`RefusalError` unless the request is for this host, as it was started."""
-    if duty.member is None:
-        raise RefusalError(
-            503, "NotJoined", f"{duty} has not checked in with a coordinator yet: ask again later"
-        )
-    membership, token = duty.member
+    membership, token = _member(duty)
     if "authorization" not in headers:
         raise RefusalError(401, "Unauthorized", f"the request to {duty} carries no token")
     if not knows(headers, token):
@@ -43,16 +42,26 @@ def refuse_strangers(duty: Duty, headers: Headers) -> None:
             f"the token of the request is not that of incarnation {membership.incarnation}, to which {duty}"
             f" belongs; the request says incarnation {said}. A token ends with the run of its coordinator.",
         )
-    wrong = {
-        name: (headers.get(name), own)
-        for name, own in membership.headers().items()
-        if headers.get(name) != own
-    }
+    refuse_others(duty, headers)
+
+
+def refuse_others(duty: Duty, given: Mapping[str, str]) -> None:
+    """`RefusalError` if a membership, by the names of its headers, is another one; has both values."""
+    own, _ = _member(duty)
+    wrong = {name: (given.get(name), v) for name, v in own.headers().items() if given.get(name) != v}
     if wrong:
-        texts = [
-            f"{name}: the request says {given!r}, here it is {own!r}" for name, (given, own) in wrong.items()
-        ]
-        details = {name: {"given": given, "own": own} for name, (given, own) in wrong.items()}
+        texts = [f"{name}: the request says {a!r}, here it is {b!r}" for name, (a, b) in wrong.items()]
+        details = {name: {"given": a, "own": b} for name, (a, b) in wrong.items()}
         raise RefusalError(
             400, "OtherMembership", f"the request is not for {duty}: {'; '.join(texts)}", details
         )
+
+
+def _member(duty: Duty) -> tuple[Membership, str]:
+    """To what the host belongs, and the token."""
+    member = duty.member
+    if member is None:
+        raise RefusalError(
+            503, "NotJoined", f"{duty} has not checked in with a coordinator yet: ask again later"
+        )
+    return member

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,14 +15,15 @@ from fastapi.responses import StreamingResponse
 
 from penstock.hosts.admission import Admitted
 from penstock.hosts.duty import Duty
+from penstock.hosts.names import refuse_names
 from penstock.hosts.refusals import RefusalError, install_handlers
+from penstock.hosts.syncing import add_routes
 from penstock.storage.files import Content
-from penstock.trace.files import BATCH_NAME, Size
+from penstock.trace.files import Size
 
 _log = logging.getLogger("penstock")
 
 _CHUNK = 1 << 20
-_TRACE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{8}")
 
 
@@ -72,7 +73,7 @@ def create_app(duty: Duty) -> FastAPI:
 
     @app.get("/batches/{trace}/{name}")
     def batch(trace: str, name: str) -> StreamingResponse:
-        _refuse_names([(trace, name)])
+        refuse_names([(trace, name)])
         path = files.path(trace, name)
         try:
             file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed behind the last byte)
@@ -95,12 +96,16 @@ def create_app(duty: Duty) -> FastAPI:
 
     @app.post("/batches/check")
     def check(body: Check) -> dict[str, Any]:
-        found = files.faults(_sizes(body.batches), deep=body.deep)
-        return {"faults": [f"{duty}: {fault}" for fault, _ in found if fault is not None]}
+        names = [(trace, name) for trace, contents in body.batches.items() for name in contents]
+        faults = [fault for fault, _ in files.faults(_sizes(body.batches), deep=body.deep)]
+        return {
+            "faults": [f"{duty}: {fault}" for fault in faults if fault is not None],
+            "batches": [batch for batch, fault in zip(names, faults, strict=True) if fault is not None],
+        }
 
     @app.post("/batches/remove")
     def remove(body: Remove) -> dict[str, Any]:
-        _refuse_names(body.batches)
+        refuse_names(body.batches)
         with duty.changing:
             files.remove(body.batches)
         return {}
@@ -118,10 +123,12 @@ def create_app(duty: Duty) -> FastAPI:
     @app.post("/batches/sweep")
     def sweep(body: Sweep) -> dict[str, Any]:
         needed = {(trace, name) for trace, names in body.needed.items() for name in names}
-        _refuse_names(needed)
+        refuse_names(needed)
         with duty.changing:
             files.sweep(needed)
         return {}
+
+    add_routes(app, duty)
 
     @app.get("/status")
     def status() -> dict[str, Any]:
@@ -143,16 +150,8 @@ def create_app(duty: Duty) -> FastAPI:
     return app
 
 
-def _refuse_names(batches: Iterable[tuple[str, str]]) -> None:
-    """No name leads out of the directory of batches, and none is that of another file."""
-    for trace, name in batches:
-        match = BATCH_NAME.fullmatch(f"{name}.arrow")
-        if not _TRACE_NAME.fullmatch(trace) or match is None or match[3]:
-            raise RefusalError(400, "InvalidName", f"{trace!r}, {name!r} is no name of a batch")
-
-
 def _sizes(batches: Mapping[str, Mapping[str, Content]]) -> dict[str, dict[str, Size]]:
-    _refuse_names((trace, name) for trace, contents in batches.items() for name in contents)
+    refuse_names((trace, name) for trace, contents in batches.items() for name in contents)
     return {
         trace: {name: Size(0, content.bytes, content.checksum) for name, content in contents.items()}
         for trace, contents in batches.items()

@@ -15,7 +15,26 @@ from urllib.parse import quote
 
 import httpx
 
-from penstock.errors import DamagedError, HostError, HostLostError, PenstockError, StorageError
+from penstock.errors import (
+    DamagedError,
+    HostError,
+    HostLostError,
+    PenstockError,
+    StorageError,
+    SyncError,
+)
+from penstock.hosts.coordination import (
+    PROGRESS,
+    PULL,
+    PULL_STATUS,
+    PUSH,
+    STATUS,
+    Progress,
+    PullPart,
+    PullStatus,
+    PushPart,
+    body_of,
+)
 from penstock.hosts.messages import LOST_SECONDS, Membership
 from penstock.storage.files import Content, Sink, explained, write_file
 
@@ -121,6 +140,12 @@ class Agent:
         body = {"batches": _contents(batches), "deep": deep}
         return list(self._post("/batches/check", body, f"check {_counted(batches)}")["faults"])
 
+    def lacking(self, batches: Mapping[str, Mapping[str, Content]], *, deep: bool) -> set[tuple[str, str]]:
+        """The batches that the host does not have, or not as they must be."""
+        body = {"batches": _contents(batches), "deep": deep}
+        found = self._post("/batches/check", body, f"check {_counted(batches)}")["batches"]
+        return {(trace, name) for trace, name in found}
+
     def remove(self, batches: Collection[tuple[str, str]]) -> None:
         """Delete batches on that host, where they are there."""
         if batches:
@@ -138,6 +163,21 @@ class Agent:
         for trace, name in sorted(needed):
             names.setdefault(trace, []).append(name)
         self._post("/batches/sweep", {"needed": names}, "delete the batches that nobody needs")
+
+    # -- its part of checkpoints in an object store -----------------------------------------------
+
+    def push(self, part: PushPart) -> Progress:
+        """Send batches, or join that; when it takes long, it is not done, and to be joined again."""
+        what = f"send its part of checkpoint {part.checkpoint}"
+        return PROGRESS.validate_python(self._post(PUSH, body_of(part), what))
+
+    def pull(self, part: PullPart) -> None:
+        """Begin to fetch batches, or join that."""
+        self._post(PULL, body_of(part), f"fetch its part of checkpoint {part.checkpoint}")
+
+    def pull_status(self) -> PullStatus:
+        """How far it has come with the last one."""
+        return STATUS.validate_python(self._ask("GET", PULL_STATUS, "say how far its pull is"))
 
     # -- the host itself ------------------------------------------------------------------------
 
@@ -203,6 +243,8 @@ class Agent:
                 raise DamagedError(text, (said.get("details") or {}).get("faults", ()))
             case 500, StorageError.code:
                 raise StorageError(text)
+            case 502, SyncError.code:
+                raise SyncError(text, **(said.get("details") or {}))
             case 503, _:
                 raise HostLostError(text, host=host)
         raise HostError(text, host=host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from penstock.errors import StateError
 from penstock.hosts.config import ClusterConfig
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.files import HostFiles
+from penstock.hosts.parts import HostParts
 from penstock.plan.catalyst.master import Master, executors
+from penstock.sync.config import SyncConfig
+from penstock.sync.parts import Parts
 
 _LOOK_SECONDS = 0.2
 
@@ -59,7 +62,7 @@ class Cluster:
         """Of all hosts together."""
         return self._workers * self._config.hosts
 
-    def open(self, settings: Mapping[str, str]) -> tuple[SparkSession, HostFiles]:
+    def open(self, settings: Mapping[str, str]) -> HostFiles:
         """Wait for all hosts, and start the application on them; `StateError` if it is stopped."""
         own, secret = self._config.address, {"spark.authenticate.secret": self.coordinator.spark_secret}
         whole = {
@@ -78,7 +81,18 @@ class Cluster:
         self._spark = application_on(self._master.url, {**whole, **secret})
         self._wait_for_executors(self._spark)
         self.files = HostFiles(self._directory / "batches", self.coordinator, lambda: self._stopped)
-        return self._spark, self.files
+        return self.files
+
+    def parts(self, config: SyncConfig, standing_by: Callable[[], bool]) -> Parts:
+        """How the hosts copy checkpoints to an object store, and from there."""
+        assert self.files is not None, "it is open"
+        return HostParts(self.coordinator, config, self.files.wait, standing_by)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the application, when it is open."""
+        assert self._spark is not None, "it is open"
+        return self._spark
 
     def _wait(self) -> None:
         def say(text: str) -> None:

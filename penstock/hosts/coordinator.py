@@ -231,8 +231,11 @@ class Coordinator:
             return agent
 
     def _new_agent(self, index: int, known: Known, seconds: float) -> Agent:
-        membership = Membership(self.pipeline, self.incarnation, HostIndex(index, self.count))
-        return Agent(known.said.url, self.token, membership, seconds)
+        return Agent(known.said.url, self.token, self.membership(index), seconds)
+
+    def membership(self, index: int) -> Membership:
+        """What a request to a host says that it is meant for."""
+        return Membership(self.pipeline, self.incarnation, HostIndex(index, self.count))
 
     def _of(self, index: int) -> Known:
         host = HostIndex(index, self.count)

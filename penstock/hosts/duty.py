@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.hosts.messages import Membership
+from penstock.hosts.part import OwnPart
 from penstock.storage.files import Content
 from penstock.trace.files import BatchFiles
 from penstock.trace.host import COPIES
@@ -62,6 +63,8 @@ class Duty:
     ) -> None:
         self.address = address
         self.files = OwnFiles(directory)
+        self.part = OwnPart(self.files)
+        """Of checkpoints in an object store."""
         self.worker = worker
         """The pid of the Spark worker; None if it does not run."""
         self.over = over
@@ -75,8 +78,9 @@ class Duty:
         self._member = membership, token
 
     def leave(self) -> None:
-        """It belongs to none."""
+        """It belongs to none, and copies nothing any more."""
         self._member = None
+        self.part.end()
 
     @property
     def member(self) -> tuple[Membership, str] | None:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from penstock.errors import DamagedError, HostError, StorageError
+from penstock.errors import DamagedError, HostError, StateError, StorageError, SyncError
 
 _log = logging.getLogger("penstock")
 
@@ -70,6 +70,15 @@ def install_handlers(app: FastAPI, who: str) -> None:
         faults = list(error.faults) if isinstance(error, DamagedError) else []
         return answer(500, error.code, f"{who}: {error}", {"faults": faults})
 
+    def sync(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, SyncError)
+        where = {name: getattr(error, name) for name in ("bucket", "key", "status", "passing")}
+        return answer(502, error.code, f"{who}: {error}", where)
+
+    def state(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, StateError)
+        return answer(409, error.code, f"{who}: {error}")
+
     def disk(_request: Request, error: Exception) -> Response:
         assert isinstance(error, OSError)
         where = f"{error.filename}: " if error.filename else ""
@@ -84,5 +93,7 @@ def install_handlers(app: FastAPI, who: str) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, unknown)
     app.add_exception_handler(StorageError, damaged)
+    app.add_exception_handler(SyncError, sync)
+    app.add_exception_handler(StateError, state)
     app.add_exception_handler(OSError, disk)
     app.add_exception_handler(Exception, unexpected)

@@ -117,7 +117,8 @@ class Registry:
             "IndexTaken",
             f"host {said.index} is {other.said.address} already, with storage {other.said.storage} and a sign"
             f" of life {now - other.seen:.0f} s ago; the host at {said.address}, with storage"
-            f" {said.storage}, cannot be it too: it has not the batches of that one",
+            f" {said.storage}, cannot be it too: it has not the batches of that one. If those are lost, stop"
+            " the pipeline and start it again: it fetches them from its object store, if it has one.",
             host=said.index,
         )
 

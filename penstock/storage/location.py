@@ -68,6 +68,7 @@ class Location:
     """Objects by key, below the folder of a bucket."""
 
     def __init__(self, config: Access, bucket: str) -> None:
+        self.place = bucket
         self.bucket, _, self.prefix = bucket.partition("/")
         place = "" if config.endpoint is None else f" at {config.endpoint}"
         self.label = f"s3://{bucket}{place}"
@@ -143,6 +144,11 @@ class Location:
         )
         return [one["path"] for some in parts for one in some]
 
+    def folders(self) -> list[str]:
+        """The names of the folders at the top."""
+        found = self._again("list", "", lambda: obstore.list_with_delimiter(self._store))
+        return [prefix.strip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+
     def check(self) -> None:
         """Raise what is wrong with the bucket or the credentials, before anything is made of what it has."""
         self._again("list", "", lambda: next(iter(obstore.list(self._store, chunk_size=1)), None))
@@ -157,7 +163,10 @@ class Location:
         def act() -> None:
             obstore.put(self._store, key, path, use_multipart=large, chunk_size=_PART, max_concurrency=parts)
 
-        self._again("write", key, act)
+        try:
+            self._again("write", key, act)
+        except FileNotFoundError as error:  # the whole bucket is not there
+            raise self._translated("write", key, error) from error
 
     def put(self, key: str, data: bytes) -> None:
         """Put an object there, in place of one that may have the key."""

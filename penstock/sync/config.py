@@ -30,8 +30,8 @@ class SyncConfig(BaseModel):
     endpoint: str | None = None
     region: str | None = None
     provider: str | None = None
-    access_key: str | None = None
-    secret_key: str | None = None
+    access_key: str | None = Field(default=None, repr=False)
+    secret_key: str | None = Field(default=None, repr=False)
     start_from_checkpoint: Literal["latest"] | UUID | None = None
     fail_if_no_checkpoint: bool = False
     standby: bool = False

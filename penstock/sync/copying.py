@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import StateError
-from penstock.sync.model import Piece
+
+if TYPE_CHECKING:
+    from penstock.sync.model import Piece
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -26,9 +28,9 @@ class Copied:
     _adding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def expect(self, pieces: Sequence[Piece]) -> None:
-        """What there is to copy."""
-        self.files = len(pieces)
-        self.bytes = sum(piece.content.bytes for piece in pieces)
+        """What there is to copy, beside what was said before."""
+        self.files += len(pieces)
+        self.bytes += sum(piece.content.bytes for piece in pieces)
 
     def add(self, piece: Piece) -> None:
         """One more is there."""

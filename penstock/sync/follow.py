@@ -23,6 +23,7 @@ from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop
 from penstock.sync.model import CLAIM, CLAIM_FILE
 from penstock.sync.ownership import Ownership, is_same, read_catalog, read_claim, read_owner
+from penstock.sync.parts import Several
 from penstock.sync.pull import Pull, begin_journal
 from penstock.sync.remote import Found, find
 
@@ -55,7 +56,12 @@ class Following:
     """One storage directory that gets its state from the places of a configuration."""
 
     def __init__(
-        self, store: CheckpointStore, config: SyncConfig, pipeline: str, registered: str = ""
+        self,
+        store: CheckpointStore,
+        config: SyncConfig,
+        pipeline: str,
+        registered: str = "",
+        several: Several | None = None,
     ) -> None:
         self.copied = Copied()
         self.config = config
@@ -63,6 +69,7 @@ class Following:
         self._store = store
         self._pipeline = pipeline
         self._registered = registered
+        self._several = several
         self._bucket = Location(config, config.bucket)
         self._read_bucket = None if config.read_bucket is None else Location(config, config.read_bucket)
 
@@ -117,7 +124,8 @@ class Following:
         # What is only seeded from elsewhere is another pipeline, and its outputs are others.
         owner = found.catalog.id if source is Source.BUCKET else self._seeded()
         self.copied = Copied()
-        Pull(self._store, self.config, self._stop).run(found, self._pipeline, owner, self.copied)
+        pull = Pull(self._store, self.config, self._stop, self._several)
+        pull.run(found, self._pipeline, owner, self.copied)
 
     def _find(self, without: Collection[str]) -> tuple[Source, Found | None]:
         wanted = self.config.wanted
@@ -130,7 +138,9 @@ class Following:
 
     def _seeded(self) -> str:
         catalog = self._store.read()
-        return uuid.uuid4().hex if catalog is None else catalog.owner
+        if catalog is not None:
+            return catalog.owner
+        return uuid.uuid4().hex if self._several is None else self._several.id()
 
     def take_over(self) -> Followed | None:
         """Fetch what is newest, become the one who may write, and let something run in the directory.

@@ -5,14 +5,20 @@
     checkpoints/<id>/manifest.json, state.json, changes-<n>.arrow
     batches/<trace>/<name>-<checksum>.arrow
 
+A checkpoint of a pipeline on several hosts has its parts in folders of theirs:
+
+    coordinator/checkpoints/<id>/...
+    host<i>/batches/<trace>/<name>-<checksum>.arrow
+
 Everything but the first two never changes: what lies under a key is what the key says. So a push that was cut
 off, or was made by somebody who has lost the place, harms nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +29,9 @@ from penstock.storage.files import Content
 OWNER_KEY = "owner.json"
 CATALOG_KEY = "catalog.json"
 CLAIM_FILE = "sync.json"
+
+PARTS = re.compile(r"checkpoints|batches|coordinator|host\d+")
+"""The folders of a place that have files of checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +79,17 @@ class Piece:
     key: str
     path: Path
     content: Content
+    host: int = 0
+    """Which host has it, if it is a batch and there are several."""
 
 
-def folder(checkpoint: str) -> str:
+def folder(checkpoint: str, hosts: int = 1) -> str:
     """Where the state files of a checkpoint lie."""
-    return f"checkpoints/{checkpoint}"
+    return f"{'coordinator/' if hosts > 1 else ''}checkpoints/{checkpoint}"
 
 
-def manifest_key(checkpoint: str) -> str:
-    return f"{folder(checkpoint)}/{MANIFEST_FILE}"
+def manifest_key(checkpoint: str, hosts: int = 1) -> str:
+    return f"{folder(checkpoint, hosts)}/{MANIFEST_FILE}"
 
 
 def manifest_path(root: Path, checkpoint: str) -> Path:
@@ -89,14 +100,15 @@ def batches_of(manifest: Manifest, root: Path) -> Iterator[Piece]:
     """The batches that a checkpoint lists."""
     for trace, batches in manifest.traces.items():
         for name, size in batches.items():
-            key = f"batches/{trace}/{name}-{size.content.checksum}.arrow"
-            yield Piece(key, batch_path(root, trace, name), size.content)
+            part = f"host{size.host}/" if manifest.hosts > 1 else ""
+            key = f"{part}batches/{trace}/{name}-{size.content.checksum}.arrow"
+            yield Piece(key, batch_path(root, trace, name), size.content, size.host)
 
 
 def files_of(manifest: Manifest, root: Path) -> Iterator[Piece]:
     """Its other files, but for the manifest itself."""
     for name, content in manifest.files.items():
-        key = f"{folder(manifest.checkpoint)}/{name}"
+        key = f"{folder(manifest.checkpoint, manifest.hosts)}/{name}"
         yield Piece(key, root / "checkpoints" / manifest.checkpoint / name, content)
 
 
@@ -104,3 +116,17 @@ def keys_of(manifest: Manifest) -> set[str]:
     """The keys of all that it lists."""
     nowhere = Path(PurePosixPath("."))
     return {piece.key for piece in (*batches_of(manifest, nowhere), *files_of(manifest, nowhere))}
+
+
+def dealt(manifest: Manifest, hosts: int) -> Manifest:
+    """The checkpoint on another number of hosts: host j % hosts has what host j had.
+
+    Which host has a batch matters to nobody but those who look for it: each finds its keys in any batch.
+    """
+    if manifest.hosts == hosts:
+        return manifest
+    traces = {
+        trace: {name: replace(size, host=size.host % hosts) for name, size in batches.items()}
+        for trace, batches in manifest.traces.items()
+    }
+    return replace(manifest, hosts=hosts, traces=traces)

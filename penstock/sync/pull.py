@@ -1,52 +1,39 @@
 """Copy a checkpoint from an object store into a storage directory: batches, state files, manifest, catalog.
 
-Only what is not there yet is fetched, and a file has its name only when every byte of it was checked. A fetch
-that was cut off goes on where it ended.
+Only what is not there yet is fetched. On several hosts each fetches its batches, and what is listed here has
+the numbers that the hosts have now, however many there were when the checkpoint was taken.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.checkpoint.model import Catalog
+from penstock.checkpoint.model import MANIFEST, Catalog, Entry
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import DamagedError, SyncError
 from penstock.failpoints import failpoint
 from penstock.journal.journal import Journal, remove_journal
-from penstock.storage.disk import disk
-from penstock.storage.files import (
-    content_of,
-    explained,
-    make_directory,
-    remove_garbage,
-    sync_directory,
-    sync_file,
-    write_file,
-)
-from penstock.storage.location import Location, NoRangesError
+from penstock.storage.files import explained, make_directory, write_file
 from penstock.sync.config import SyncConfig
-from penstock.sync.copying import Copied, Stop, each
-from penstock.sync.model import Piece, batches_of, files_of, manifest_path
+from penstock.sync.copying import Copied, Stop
+from penstock.sync.fetching import Fetcher, missing
+from penstock.sync.model import batches_of, dealt, files_of, manifest_path
+from penstock.sync.parts import Several
 from penstock.sync.remote import Found
-
-_log = logging.getLogger("penstock")
-
-_ATTEMPTS = 3
-_STEP = 8 << 20
-"""How many bytes are asked for at once."""
-
-PARTIAL_SUFFIX = ".part"
-"""Of a file that is not there whole yet."""
 
 
 class Pull:
     """Fetches checkpoints into one storage directory, which nobody runs in meanwhile."""
 
-    def __init__(self, store: CheckpointStore, config: SyncConfig, stop: Stop | None = None) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        config: SyncConfig,
+        stop: Stop | None = None,
+        several: Several | None = None,
+    ) -> None:
         self._stop = stop or Stop()
+        self._several = several
         self._store = store
         self._root = store.root
         self._config = config
@@ -63,22 +50,41 @@ class Pull:
             if self._store.catalog.owner != owner:  # the same checkpoint, in a place that is another's
                 self._store.save(replace(self._store.catalog, owner=owner))
             return copied
-        batches = self._missing(list(batches_of(found.manifest, self._root)))
-        files = self._missing(list(files_of(found.manifest, self._root)))
-        copied.expect([*batches, *files])
+        fetcher = Fetcher(found.location, self._config, self._stop)
+        files = missing(list(files_of(found.manifest, self._root)))
+        copied.expect(files)
         with explained("the checkpoint could not be fetched", "Make room on the disk, and try again."):
-            self._fetch(found.location, batches, copied)
+            self._fetch_batches(found, owner, fetcher, copied)
             failpoint("sync.fetched-batches")
-            self._fetch(found.location, files, copied)
-            path = manifest_path(self._root, found.entry.id)
-            make_directory(path.parent)
-            write_file(path, lambda file: file.write(found.data), durable=True)
+            fetcher.fetch(files, copied)
+            entry = self._write_manifest(found)
             failpoint("sync.fetched-manifest")
             if not self._store.catalog.checkpoints:
-                begin_journal(self._root / found.manifest.journal, found.entry.record)
-        self._list(found, pipeline, owner)
+                begin_journal(self._root / found.manifest.journal, entry.record)
+        self._list(entry, found.manifest.journal, pipeline, owner)
         failpoint("sync.fetched")
         return copied
+
+    def _fetch_batches(self, found: Found, owner: str, fetcher: Fetcher, copied: Copied) -> None:
+        pieces = list(batches_of(found.manifest, self._root))
+        if self._several is None:
+            lacking = missing(pieces)
+            copied.expect(lacking)
+            fetcher.fetch(lacking, copied)
+            return
+        hosts = self._several.hosts
+        mine = [replace(piece, host=piece.host % hosts) for piece in pieces]
+        self._several.join(owner).pull(found.entry.id, found.location, mine, copied, self._stop)
+
+    def _write_manifest(self, found: Found) -> Entry:
+        """As it came, or as it is on this number of hosts; returns how the catalog is to list it."""
+        path = manifest_path(self._root, found.entry.id)
+        manifest = dealt(found.manifest, 1 if self._several is None else self._several.hosts)
+        data = found.data if manifest is found.manifest else MANIFEST.encode(manifest)
+        make_directory(path.parent)
+        content = write_file(path, lambda file: file.write(data), durable=True)
+        size = manifest.bytes + content.bytes
+        return replace(found.entry, manifest=content, bytes=size, hosts=manifest.hosts)
 
     def _begin(self, pipeline: str, owner: str) -> None:
         """An empty catalog comes first: with it, what a crash leaves is garbage and no lost checkpoint."""
@@ -87,95 +93,12 @@ class Pull:
             make_directory(self._root / "batches")
         self._store.save(Catalog(pipeline, owner))
 
-    def _list(self, found: Found, pipeline: str, owner: str) -> None:
-        plain = replace(found.entry, suspect=False, aside=False, verified=None)
+    def _list(self, entry: Entry, journal: str, pipeline: str, owner: str) -> None:
+        plain = replace(entry, suspect=False, aside=False, verified=None)
         with self._store.changing:
             catalog = self._store.catalog
             listed = (*catalog.checkpoints, plain)
-            self._store.save(Catalog(pipeline, owner, found.manifest.journal, listed))
-
-    @staticmethod
-    def _missing(pieces: Sequence[Piece]) -> list[Piece]:
-        """Those that the directory does not have as they must be."""
-
-        def lacks(piece: Piece) -> bool:
-            try:
-                return content_of(piece.path) != piece.content
-            except OSError:
-                return True
-
-        return [piece for piece in pieces if lacks(piece)]
-
-    def _fetch(self, location: Location, pieces: Sequence[Piece], copied: Copied) -> None:
-        def fetch(piece: Piece) -> None:
-            self._one(location, piece)
-            copied.add(piece)
-
-        directories = sorted({piece.path.parent for piece in pieces})
-        for directory in directories:
-            make_directory(directory)
-        each(fetch, pieces, self._config.downloads, self._stop)
-        for directory in directories:
-            sync_directory(directory)
-
-    def _one(self, location: Location, piece: Piece) -> None:
-        """One file, whole and checked. A wrong byte may have come on the way: it is fetched again."""
-        partial = piece.path.with_name(f"{piece.path.name}{PARTIAL_SUFFIX}")
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._bytes(location, piece, partial)
-            except SyncError as error:
-                if not error.passing or attempt == _ATTEMPTS:
-                    raise
-                continue  # behind what has come
-            found = content_of(partial)
-            if found == piece.content:
-                sync_file(partial)
-                disk().rename(partial, piece.path)
-                return
-            _log.warning("%s: %s came as %s; it is fetched again", location, piece.key, found)
-            remove_garbage(partial)
-        raise DamagedError(f"{location}: {piece.key} is damaged: expected {piece.content}, found {found}")
-
-    def _bytes(self, location: Location, piece: Piece, partial: Path) -> None:
-        """What is not there yet, behind what is."""
-        have = partial.stat().st_size if partial.exists() else 0
-        if have > piece.content.bytes:
-            remove_garbage(partial)
-            have = 0
-        if have == 0 and piece.content.bytes < self._config.large:
-            self._whole(location, piece, partial)
-            return
-        try:
-            self._rest(location, piece, partial, have)
-        except NoRangesError:
-            self._whole(location, piece, partial)
-
-    def _whole(self, location: Location, piece: Piece, partial: Path) -> None:
-        came = False
-        with open(partial, "wb", buffering=0) as file:
-            for data in location.whole(piece.key, _STEP):
-                self._stop.check()
-                came = True
-                _write(file.fileno(), data)
-        if not came and piece.content.bytes:
-            raise DamagedError(f"{location}: {piece.key} is missing")
-
-    def _rest(self, location: Location, piece: Piece, partial: Path, have: int) -> None:
-        """In parts, several at once if there are many."""
-        streams = self._config.streams if piece.content.bytes >= self._config.large else 1
-        ranges = list(_ranges(have, piece.content.bytes))
-
-        def part(place: tuple[int, int]) -> bytes:
-            data = location.part(piece.key, *place)
-            if data is None:
-                raise DamagedError(f"{location}: {piece.key} is missing")
-            return data
-
-        with open(partial, "ab", buffering=0) as file:
-            for at in range(0, len(ranges), streams):
-                for data in each(part, ranges[at : at + streams], streams, self._stop):
-                    _write(file.fileno(), data)
+            self._store.save(Catalog(pipeline, owner, journal, listed))
 
 
 def begin_journal(directory: Path, record: int) -> None:
@@ -184,19 +107,3 @@ def begin_journal(directory: Path, record: int) -> None:
     journal = Journal(directory, durable=True)
     journal.create(record)
     journal.close()
-
-
-def _ranges(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The bytes from `start` to `end`, step by step.
-
-    >>> list(_ranges(8 << 20, 17 << 20)) == [(8 << 20, 16 << 20), (16 << 20, 17 << 20)]
-    True
-    """
-    for at in range(start, end, _STEP):
-        yield at, min(at + _STEP, end)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[disk().write(descriptor, left) :]

@@ -49,7 +49,7 @@ def remote_manifest(location: Location, entry: Entry) -> Manifest:
 
 
 def _manifest(location: Location, entry: Entry) -> tuple[Manifest, bytes]:
-    key = manifest_key(entry.id)
+    key = manifest_key(entry.id, entry.hosts)
     if not is_id(entry.id):
         raise DamagedError(f"{location}: {entry.id!r} is no checkpoint")
     found = location.read(key)

@@ -16,7 +16,7 @@ from penstock.errors import DamagedError
 from penstock.failpoints import failpoint
 from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
-from penstock.sync.model import Owner, keys_of, manifest_key
+from penstock.sync.model import PARTS, Owner, keys_of, manifest_key
 from penstock.sync.ownership import Ownership
 from penstock.sync.remote import remote_manifest
 
@@ -48,14 +48,15 @@ def retire(ownership: Ownership, owner: Owner, config: SyncConfig, *, sweeps: bo
     except DamagedError as error:
         _log.warning("%s: nothing was deleted, for nobody knows what a checkpoint needs: %s", location, error)
         return set()
-    needed |= {manifest_key(entry.id) for entry in kept}
+    needed |= {manifest_key(entry.id, entry.hosts) for entry in kept}
     had = _keys(location, gone)
     ownership.refuse_newer(owner, catalog)
     if gone:
         ownership.save(owner, replace(catalog, epoch=owner.epoch, checkpoints=kept), version)
         failpoint("sync.retired")
     if sweeps:
-        had |= {key for folder in ("checkpoints", "batches") for key in location.keys(folder)}
+        parts = [folder for folder in location.folders() if PARTS.fullmatch(folder)]
+        had |= {key for folder in parts for key in location.keys(folder)}
     # A checkpoint whose manifest is gone is none, whatever else a crash leaves of it.
     unneeded = sorted(had - needed, key=lambda key: not key.endswith(MANIFEST_FILE))
     if unneeded:
@@ -66,7 +67,7 @@ def retire(ownership: Ownership, owner: Owner, config: SyncConfig, *, sweeps: bo
 
 def _keys(location: Location, gone: Sequence[Entry]) -> set[str]:
     """All that these checkpoints have, as far as it can be told; the next sweep finds the rest."""
-    found = {manifest_key(entry.id) for entry in gone}
+    found = {manifest_key(entry.id, entry.hosts) for entry in gone}
     for entry in gone:
         try:
             found |= keys_of(remote_manifest(location, entry))

@@ -17,6 +17,7 @@ from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop
 from penstock.sync.ownership import Ownership
+from penstock.sync.parts import Parts
 from penstock.sync.push import Push
 from penstock.sync.remote import remote_checkpoints
 
@@ -74,14 +75,20 @@ class Safe:
 
 
 def safe(store: CheckpointStore, config: SyncConfig) -> Safe:
-    """Only checkpoints that are also here count: others may be of a history that was gone back from."""
-    remote = remote_checkpoints(Location(config, config.bucket))
-    if store.read() is None:
-        return Safe()
-    here = {entry.id for entry in store.catalog.line}
-    common = [entry for entry in remote if entry.id in here]
+    """What the object store has of the state of a directory."""
+    common = in_both(store, config)
     newest = any(entry.id == store.newest.id for entry in common)
     return Safe(max((entry.transaction for entry in common), default=-1), newest)
+
+
+def in_both(store: CheckpointStore, config: SyncConfig) -> list[Entry]:
+    """The checkpoints in the object store that are also here, oldest first: others may be of a history that
+    was gone back from."""
+    remote = remote_checkpoints(Location(config, config.bucket))
+    if store.read() is None:
+        return []
+    here = {entry.id for entry in store.catalog.line}
+    return [entry for entry in remote if entry.id in here]
 
 
 class Syncer:
@@ -96,6 +103,7 @@ class Syncer:
         *,
         pushed: Callable[[Entry], None] = lambda _: None,
         fenced: Callable[[FencedError], None] = lambda _: None,
+        parts: Parts | None = None,
     ) -> None:
         self.config = config
         self.location = Location(config, config.bucket)
@@ -103,7 +111,9 @@ class Syncer:
         self.status = Status()
         self._store = store
         self._stop = Stop()
-        self._push = Push(store.root, self.ownership, config, self._stop)
+        self._push = Push(store.root, self.ownership, config, self._stop, parts)
+        self._keeps = parts is not None
+        """Hosts that lost their batches get them from there, so the journal must lead on from there."""
         self._tell_pushed = pushed
         self._tell_fenced = fenced
         self._changing = threading.Lock()
@@ -209,6 +219,8 @@ class Syncer:
         if running.error is not None:
             _log.error("checkpoint %s was not pushed to %s: %s", entry.id, self.location, running.error)
         if running.error is None:
+            if self._keeps:
+                self._store.pushed = max(entry.id, self._store.pushed or "")
             self._tell_pushed(entry)
         elif isinstance(running.error, FencedError):
             self._tell_fenced(running.error)

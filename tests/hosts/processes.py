@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 
 
-def addresses_of(count: int) -> list[str]:
+def addresses_of(count: int, first: int = 2) -> list[str]:
     """One for each host."""
-    return [f"127.0.0.{index + 2}" for index in range(count)]
+    return [f"127.0.0.{first + index}" for index in range(count)]
 
 
 class Hosts:
@@ -33,9 +33,9 @@ class Hosts:
         self._storage = storage
         self._addresses = addresses
         self._within = within or {}
-        self.processes = [self._started(index) for index in range(len(addresses))]
+        self.processes = [self.start(index) for index in range(len(addresses))]
 
-    def _started(self, index: int) -> subprocess.Popen[bytes]:
+    def start(self, index: int) -> subprocess.Popen[bytes]:
         command = [*self._within.get(index, ())]
         command += [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
         command += ["--coordinator", str(self._storage), "--storage", str(self.directory(index))]
@@ -46,13 +46,18 @@ class Hosts:
     def directory(self, index: int) -> Path:
         return self._root / f"host {index}"
 
-    def kill(self, *indexes: int) -> None:
-        """With SIGKILL, all at once; then start them again."""
+    def end(self, *indexes: int) -> None:
+        """With SIGKILL, all at once."""
         for index in indexes:
             self.processes[index].kill()
         for index in indexes:
             self.processes[index].wait()
-            self.processes[index] = self._started(index)
+
+    def kill(self, *indexes: int) -> None:
+        """The same, and start them again."""
+        self.end(*indexes)
+        for index in indexes:
+            self.processes[index] = self.start(index)
 
     def kill_spark(self, index: int) -> None:
         """The Spark worker of a host, and all that it started."""
@@ -69,5 +74,6 @@ def end(processes: Iterable[subprocess.Popen[Any]]) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()

@@ -1,10 +1,12 @@
 """A pipeline on one machine or on several hosts, in a process of its own.
 
-    python -m tests.hosts.shop '{"storage": ..., "hosts": 2, "seed": 7, "until": 6}'
+    python -m tests.hosts.shop '{"storage": ..., "config": {"hosts": 2}, "seed": 7, "until": 6}'
 
 It runs the transactions of a random history, which follows from the seed, up to one, and tells what is in
 its views. `sinks` is a directory for what outputs write, `source` a file that two connectors read at the
-end. With `watch` it tells which hosts are lost whenever that changes.
+end, if it shall `read`. It takes a checkpoint `every` so many transactions, and after those to `push`. With
+`watch` it tells which hosts are lost whenever that changes, as `standby` it begins as one, and in the end it
+may `wait` to be killed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ import penstock
 
 VIEWS = ("by_region", "idle", "ranked", "whole", "noted", "seen")
 REGIONS = ("north", "south", "east", "west", None)
-CHECKPOINT_EVERY = 3
 READ = 40
 """Rows of the file that two connectors read."""
 
@@ -63,7 +64,7 @@ def write_source(path: Path) -> None:
 
 
 def rolled_back(number: int) -> bool:
-    return number % 4 == 2
+    return number % 4 == 0
 
 
 class History:
@@ -167,7 +168,7 @@ def say(**found: Any) -> None:
     print(json.dumps(found, default=str), flush=True)
 
 
-def run(pipeline: penstock.Pipeline, history: History) -> None:
+def run(pipeline: penstock.Pipeline, history: History, options: dict[str, Any]) -> None:
     """The next transaction, if the pipeline does not have it: a client's, if it is to be rolled back."""
     changes = history.step()
     if history.number <= pipeline.last_transaction:
@@ -182,8 +183,11 @@ def run(pipeline: penstock.Pipeline, history: History) -> None:
     if explicit:
         pipeline.rollback_transaction()
     assert pipeline.last_transaction == history.number
-    if history.number % CHECKPOINT_EVERY == 0:
+    if history.number % options.get("every", sys.maxsize) == 0:
         pipeline.checkpoint()
+    if history.number in options.get("push", ()):
+        pipeline.checkpoint()
+        say(pushed=pipeline.sync_checkpoint())
     say(transaction=history.number)
 
 
@@ -199,20 +203,32 @@ def watch(pipeline: penstock.Pipeline) -> None:
         time.sleep(0.2)
 
 
+def stand_by(pipeline: penstock.Pipeline) -> None:
+    """Tell what was fetched, until a line comes: then take over."""
+    before: Any = None
+    asked = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
+    while not asked.wait(0.2):
+        standby = pipeline.stats()["standby"]
+        if (standby["transaction"], standby["error"]) != before:
+            before = standby["transaction"], standby["error"]
+            say(followed=standby["transaction"], error=standby["error"])
+    pipeline.activate()
+
+
 def main(options: dict[str, Any]) -> None:
-    several = options["hosts"] > 1
-    config = {"workers": 1, "hosts": options["hosts"]} if several else {"workers": 2}
-    if "address" in options:
-        config["coordinator"] = {"address": options["address"]}
+    config = {"workers": 1, **options["config"]}
     text = program(options.get("sinks"), options.get("source"))
     pipeline = penstock.Pipeline("shop", text, storage=options["storage"], config=config)
-    pipeline.start()
+    pipeline.start(standby=options.get("standby", False))
+    if options.get("standby"):
+        stand_by(pipeline)
     if options.get("watch"):
         threading.Thread(target=watch, args=(pipeline,), daemon=True).start()
     say(began=pipeline.last_transaction)
     history = History(options["seed"])
     while history.number < options["until"]:
-        run(pipeline, history)
+        run(pipeline, history, options)
     if options.get("read"):
         pipeline.resume_connector("first")
         pipeline.resume_connector("second")
@@ -220,6 +236,8 @@ def main(options: dict[str, Any]) -> None:
     found = {view: pipeline.query(f"SELECT * FROM {view}").to_pylist() for view in VIEWS}
     say(views={view: told([tuple(row.values()) for row in rows]) for view, rows in found.items()})
     say(stats=pipeline.stats())
+    if options.get("wait"):
+        sys.stdin.read()
     pipeline.stop()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.test_pipeline_on_hosts import PATIENCE, Site, told
+from tests.hosts.site import PATIENCE, Site, told
 
 COORDINATOR, NEAR, FAR = "10.231.77.1", "10.231.77.2", "10.231.77.3"
 
@@ -64,8 +64,8 @@ def network() -> Iterator[Network]:
 @pytest.mark.timeout(1200)
 def test_a_host_that_is_cut_off_is_named_and_taken_back(tmp_path: Path, network: Network) -> None:
     there = {1: ("ip", "netns", "exec", network.name)}
-    with Site(tmp_path, (NEAR, FAR), seed=11, within=there) as site:
-        driver = site.drive(until=5, address=COORDINATOR, watch=True)
+    with Site(tmp_path, (NEAR, FAR), {"coordinator": {"address": COORDINATOR}}, within=there) as site:
+        driver = site.drive(until=5, watch=True)
         assert told(driver, "transaction") == 1
         network.cut()
         assert told(driver, "lost") == [f"host 1 at {FAR}"]

@@ -84,7 +84,7 @@ def test_a_push_that_was_under_way_when_another_took_over_is_not_seen(site: Site
         return before(*arguments)
 
     entry = commit(site.store, 2)
-    location = late._location
+    location = late._ownership.location
     with instead(location, "replace", taken_over_first), pytest.raises(FencedError):
         late.run(entry)
     catalog, _ = read_catalog(site.location)
@@ -198,7 +198,7 @@ def test_a_first_push_that_comes_late_is_not_seen(tmp_path: Path, s3: str) -> No
         return before(key, *rest)
 
     late = Push(lost.root, lost.ownership, config)
-    with instead(late._location, "create", overtaken), pytest.raises(FencedError):
+    with instead(late._ownership.location, "create", overtaken), pytest.raises(FencedError):
         late.run(entry)
     assert again.transactions() == []
 

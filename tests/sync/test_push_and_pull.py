@@ -258,7 +258,7 @@ def test_bytes_that_stay_wrong_are_refused(site: Site, other: Site) -> None:
 
 
 def test_large_files_are_fetched_in_parts(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sync.pull._STEP", 16)
+    monkeypatch.setattr("penstock.sync.fetching._STEP", 16)
     site = primary(tmp_path / "primary", config_of(s3, multi_thread_cutoff="10", multi_thread_streams=3))
     site.push(commit(site.store, 9))
     other = Site(tmp_path / "other", site.config)
@@ -309,7 +309,7 @@ def test_an_object_of_the_right_size_that_is_damaged_is_passed_over_too(
 def test_a_store_that_knows_no_ranges(
     tmp_path: Path, strict_s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.sync.pull._STEP", 16)
+    monkeypatch.setattr("penstock.sync.fetching._STEP", 16)
     site = primary(tmp_path / "primary", config_of(strict_s3, multi_thread_cutoff="10"))
     site.push(commit(site.store, 9))
     other = Site(tmp_path / "other", site.config)
