@@ -443,8 +443,9 @@ class Pipeline:
             raise controller.damaged(error) from error
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """All checkpoints, oldest first: id, name, at, transaction, rows, bytes, own_bytes (what no other one
-        has), program (a mark of what it computes), verified, suspect, aside."""
+        """All checkpoints, oldest first: id, name, at, transaction, rows, processed_records (rows that were
+        taken in before it), processed_by_host, bytes, own_bytes (what no other one has), program (a mark of
+        what it computes), verified, suspect, aside."""
         self._running()
         assert self._storage is not None
         return [item.plain() for item in listed(self._storage.checkpoints)]
@@ -493,6 +494,7 @@ class Pipeline:
                 "at": entry.at.isoformat(),
                 "transaction": entry.transaction,
                 "rows": entry.rows,
+                "processed_records": entry.processed_records,
                 "bytes": entry.bytes,
             }
             for entry in remote_checkpoints(Location(self._configured(), self._configured().bucket))
@@ -720,7 +722,7 @@ class Pipeline:
             done, tasks = filling.tasks()
             return {"state": self.state, "error": None, "bootstrap": {"tasks_done": done, "tasks": tasks}}
         sync = None if self._syncer is None else self._syncer.stats()
-        hosts = None if self._cluster is None else self._cluster.stats()
+        hosts = None if self._cluster is None else self._cluster.stats(self._controller.on_hosts())
         return {**self._controller.stats(self.state), "sync": sync, "hosts": hosts}
 
     # -- what it is -----------------------------------------------------------------------------

@@ -97,6 +97,8 @@ class Manifest:
     """The checkpoint with which its program began, and no other program came between."""
     hosts: int = 1
     """On how many machines its batches lie."""
+    processed: dict[str, int] | None = None
+    """Rows of all tables that each host has taken in so far, by its number."""
 
     @property
     def batches(self) -> Batches:
@@ -131,6 +133,8 @@ class Entry:
     """As in the manifest."""
     hosts: int = 1
     """As in the manifest."""
+    processed: dict[str, int] | None = None
+    """As in the manifest."""
 
     @classmethod
     def of(cls, manifest: Manifest, content: Content) -> Entry:
@@ -147,7 +151,13 @@ class Entry:
             manifest.name,
             since=manifest.since,
             hosts=manifest.hosts,
+            processed=manifest.processed,
         )
+
+    @property
+    def processed_records(self) -> int | None:
+        """Rows that were taken in before it; None if it was written by a version that did not count them."""
+        return None if self.processed is None else sum(self.processed.values())
 
     @property
     def origin(self) -> tuple[str, str]:

@@ -145,6 +145,7 @@ class CheckpointStore(CatalogFile):
             traces={trace: dict(batches) for trace, batches in traces.items()},
             since=next((entry.since for entry in before if entry.program == saved.meaning), id_),
             hosts=self.files.hosts,
+            processed=dict(saved.statistics.get("processed", {})),
         )
         content = MANIFEST.write(directory / MANIFEST_FILE, manifest)
         failpoint("checkpoint.manifest")

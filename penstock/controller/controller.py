@@ -713,3 +713,16 @@ class Controller:
             "group": self.replica,
             "traces": self.engine.trace_stats(),
         }
+
+    def on_hosts(self) -> list[dict[str, int]]:
+        """What each host has taken in and keeps."""
+        hosts = self.engine.files.hosts
+        processed = self._transactions.statistics.processed(hosts)
+        found = [{"processed_records": rows, "batches": 0, "rows": 0, "bytes": 0} for rows in processed]
+        for batches in self.engine.state.sizes().values():
+            for size in batches.values():
+                share = found[size.host]
+                share["batches"] += 1
+                share["rows"] += size.rows
+                share["bytes"] += size.bytes
+        return found

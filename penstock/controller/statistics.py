@@ -20,6 +20,7 @@ class Statistics:
         self._rows_in: Counter[str] = Counter(saved.get("rows_in"))
         self._errors: Counter[str] = Counter(saved.get("errors"))
         self._changes: Counter[str] = Counter(saved.get("changes"))
+        self._processed: Counter[str] = Counter(saved.get("processed"))
         self._latencies: deque[float] = deque(maxlen=_RECENT)
 
     def record(
@@ -30,6 +31,7 @@ class Statistics:
         errors: Mapping[str, int],
         changes: Mapping[str, int],
         growth: Mapping[str, int],
+        processed: Mapping[str, int],
     ) -> None:
         """One transaction more; `seconds` are those it took, unless it was replayed."""
         with self._lock:
@@ -40,6 +42,7 @@ class Statistics:
             self._errors.update(errors)
             self._changes.update(changes)
             self.rows.update(growth)
+            self._processed.update(processed)
 
     def saved(self) -> dict[str, dict[str, int]]:
         """The counters that go on over a restart."""
@@ -48,7 +51,17 @@ class Statistics:
                 "rows_in": dict(self._rows_in),
                 "errors": dict(self._errors),
                 "changes": dict(self._changes),
+                "processed": dict(self._processed),
             }
+
+    def processed(self, hosts: int) -> list[int]:
+        """Rows that each host took in. What was another one's when there were more of them goes where its
+        batches went."""
+        found = [0] * hosts
+        with self._lock:
+            for host, rows in self._processed.items():
+                found[int(host) % hosts] += rows
+        return found
 
     def latencies(self) -> dict[str, float | None]:
         """Of the recent transactions, in milliseconds."""

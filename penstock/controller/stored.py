@@ -38,6 +38,8 @@ class Listed:
             "at": entry.at.isoformat(),
             "transaction": entry.transaction,
             "rows": entry.rows,
+            "processed_records": entry.processed_records,
+            "processed_by_host": entry.processed,
             "bytes": entry.bytes,
             "own_bytes": self.own_bytes,
             "program": entry.program,

@@ -365,7 +365,13 @@ class Transactions:
     def record(self, result: Result, seconds: float | None) -> None:
         """Count what a transaction did."""
         self.statistics.record(
-            result.transaction, seconds, result.rows_in, result.errors, result.rows_out, result.growth
+            result.transaction,
+            seconds,
+            result.rows_in,
+            result.errors,
+            result.rows_out,
+            result.growth,
+            result.processed,
         )
         for runner in self.inputs:
             runner.rows += sum(n for o, (n, _) in result.digests.items() if o.connector == runner.name)

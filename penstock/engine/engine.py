@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -92,6 +93,7 @@ class Result:
     changed: Sizes  # relation -> the batches that are its change
     rows_out: Mapping[str, int]  # rows of that change
     growth: Mapping[str, int]  # rows that a relation has more than before
+    processed: Mapping[str, int]  # rows of all tables that a host took in, by its number
     digests: Mapping[Owner, tuple[int, int]]  # rows, and the sum of their hashes
     bad: Mapping[Owner, Bad]
 
@@ -219,7 +221,7 @@ class Engine:
         }
         told = self._run_waves(transaction, waves, facts, batches)
         failpoint("engine.evaluated")
-        self.files.reads.update(fact for key, fact in told.items() if key[0] == "read")
+        self.files.reads.update((int(key[3]), fact) for key, fact in told.items() if key[0] == "read")
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
@@ -287,11 +289,17 @@ class Engine:
     ) -> Result:
         rows_in: dict[str, int] = {}
         errors: dict[str, int] = {}
+        processed: Counter[str] = Counter()
         for key, fact in told.items():
-            if key[0] in ("input", "errors"):
-                counts = rows_in if key[0] == "input" else errors
+            if key[0] == "input":
+                rows, host = fact
                 name = self.relation(key[1]).name
-                counts[name] = counts.get(name, 0) + fact
+                rows_in[name] = rows_in.get(name, 0) + rows
+                if name != CLOCK:
+                    processed[str(host)] += rows
+            elif key[0] == "errors":
+                name = self.relation(key[1]).name
+                errors[name] = errors.get(name, 0) + fact
         changed: dict[str, dict[str, Size]] = {}
         rows_out: dict[str, int] = {}
         growth: dict[str, int] = {}
@@ -313,7 +321,7 @@ class Engine:
                 before = bad.get(owners[int(key[1])], Bad(0, ()))
                 shown = [*before.shown, *(BadRecord(**record) for record in fact[1])]
                 bad[owners[int(key[1])]] = Bad(before.count + fact[0], shown[:SHOWN_BAD])
-        return Result(transaction, rows_in, errors, changed, rows_out, growth, digests, bad)
+        return Result(transaction, rows_in, errors, changed, rows_out, growth, processed, digests, bad)
 
     def change(self, relation: str, batches: Mapping[str, Size], more: Rows | None = None) -> pa.Table:
         """A relation's change, and perhaps `more` rows: its columns and `_weight`."""

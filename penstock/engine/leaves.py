@@ -55,7 +55,7 @@ class InputStage(Stage):
             bytes_waiting += batch.nbytes
         if waiting:
             yield pa.concat_batches(waiting)
-        task.tell(("input", self.table, str(number)), total)
+        task.tell(("input", self.table, str(number)), (total, task.host))
 
     def _rows(
         self, task: Task, splits: Sequence[Mapping[str, Any]], first: int, last: int

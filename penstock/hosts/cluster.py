@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,16 @@ class Cluster:
         if self._spark is not None:
             self._spark.sparkContext.cancelAllJobs()
 
-    def stats(self) -> dict[str, Any]:
-        reads = {} if self.files is None else dict(self.files.reads)
-        return {**self.coordinator.stats(), "waits_for": self.waits or None, "reads": reads}
+    def stats(self, shares: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        """As plain JSON; `shares` is what the pipeline knows of each host."""
+        found = self.coordinator.stats()
+        for host, share in zip(found["hosts"], shares, strict=False):
+            host.update(share, reads={})
+        together: Counter[str] = Counter()
+        for (index, how), times in ({} if self.files is None else dict(self.files.reads)).items():
+            found["hosts"][index].setdefault("reads", {})[how] = times
+            together[how] += times
+        return {**found, "waits_for": self.waits or None, "reads": dict(together)}
 
     def close(self) -> None:
         self._stopped = True

@@ -71,8 +71,8 @@ class BatchFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.reads: Counter[str] = Counter()
-        """How often tasks came to a batch in which way, where that may be another host's."""
+        self.reads: Counter[tuple[int, str]] = Counter()
+        """How often tasks on a host came to a batch in which way, where that may be another host's."""
         self._synced: set[tuple[str, str]] = set()
         self._doubtful: set[tuple[str, str]] = set()
 

@@ -67,6 +67,11 @@ class Task:
         self._new: dict[str, list[str]] = facts["written"]
         self._report = report
 
+    @property
+    def host(self) -> int:
+        """On which host this is, from 0."""
+        return 0 if self._hosts is None else self._hosts.here.index
+
     @classmethod
     def current(cls, report: Accumulator[Report] | None) -> Task:
         context = TaskContext.get()

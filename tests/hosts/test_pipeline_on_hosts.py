@@ -7,6 +7,7 @@ import random
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,11 @@ from tests.hosts.site import PATIENCE, Site, addresses_of, kill, told
 from tests.oracle.history import seed_of_run
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
+
+
+def rows_taken_in(stats: dict[str, Any]) -> int:
+    """By all tables together."""
+    return sum(table["rows_in"] for table in stats["tables"].values())
 
 
 @pytest.mark.slow(minutes=2)
@@ -40,6 +46,9 @@ def test_any_number_of_hosts_comes_to_the_same(tmp_path: Path, count: int) -> No
             assert [host["address"] for host in stats["hosts"]["hosts"]] == addresses
             reads = stats["hosts"]["reads"]
             assert reads["written"] > sum(reads.values()) / 2, "state is used where it is"
+            shares = stats["hosts"]["hosts"]
+            assert sum(share["processed_records"] for share in shares) == rows_taken_in(stats)
+            assert all(share["bytes"] for share in shares)
             for index in range(count):
                 assert any(site.hosts.directory(index).glob("batches/*/*.arrow")), index
 

@@ -138,7 +138,7 @@ def checkpoints(host: Hosted) -> list[dict[str, Any]]:
             "fingerprint": int(found["program"][:16], 16),
             "size": found["bytes"],
             "steps": found["transaction"],
-            "processed_records": found["rows"],
+            "processed_records": found["processed_records"] or 0,
         }
         for found in host.pipeline().checkpoints()
     ]
@@ -171,7 +171,7 @@ def remote_checkpoints(host: Hosted) -> list[dict[str, Any]]:
             "at": found["at"],
             "size": found["bytes"],
             "steps": found["transaction"],
-            "processed_records": found["rows"],
+            "processed_records": found["processed_records"] or 0,
         }
         for found in _listed_remotely(host)
     ]
