@@ -154,7 +154,7 @@ class Pipeline:
                 f"{storage.path} only follows an object store, which is not configured any more: configure it"
                 " to let the pipeline take over, or start with an empty directory"
             )
-        self._opening = Opening(
+        self._opening = opening = Opening(
             self.name,
             self.program,
             self._config,
@@ -166,17 +166,17 @@ class Pipeline:
         )
         try:
             if self._sync is not None:
-                several = self._opening.several(storage)
+                several = opening.several(storage)
                 following = Following(storage.checkpoints, self._sync, self.name, self.registered, several)
                 if standby and (following.is_marked or storage.checkpoints.read() is None):
-                    self._stand_by(storage, following, self._opening)
+                    self._stand_by(storage, following, opening)
                     return
-                self._bring(storage, following, self._opening)
+                self._bring(storage, following, opening)
             approve()
-            self._open(storage, self._opening, paused)
+            self._open(storage, opening, paused)
         except BaseException as error:
             self._error = str(error)
-            self._opening.close()
+            opening.close()
             self._opening = None
             storage.close()
             raise
@@ -257,6 +257,7 @@ class Pipeline:
                 self._open(storage, opening, paused)
             except BaseException as error:
                 self._error = str(error)
+                opening.close()
                 self._opening = self._storage = None
                 storage.close()
                 raise
@@ -341,6 +342,8 @@ class Pipeline:
         """If another thread is starting the pipeline, let that fail soon."""
         if (following := self._following) is not None:
             following.interrupt()
+        if (standby := self._standby) is not None:
+            standby.interrupt()
         if (opening := self._opening) is not None:
             opening.interrupt()
 

@@ -262,10 +262,11 @@ class CheckpointStore(CatalogFile):
             )
 
     def kept(self, retention: int) -> Sequence[Entry]:
-        """Those that the journal must lead on from: the newest, and the one that is in the object store."""
+        """Those that the journal must lead on from: the newest, and what is copied, or being copied, to the
+        object store."""
         newest = self.retained(retention)
-        pushed = [e for e in self.catalog.line if e.id == self.pushed and e not in newest]
-        return [*newest, *pushed]
+        more = [e for e in self.catalog.line if e.id == self.pushed or self._in_use[e.id]]
+        return [*newest, *(entry for entry in more if entry not in newest)]
 
     def delete(self, entry: Entry) -> tuple[Batches, Batches]:
         """Let go of one checkpoint, but not of the one that a start would go on from."""

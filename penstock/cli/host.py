@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from types import FrameType
 
@@ -31,7 +32,8 @@ def run_host(options: Options) -> int:
         host.run()
     except KeyboardInterrupt:
         _say("Stopped at once.")
-        return ExitCode.INTERRUPTED
+        get_console().file.flush()
+        os._exit(ExitCode.INTERRUPTED)  # threads that copy something are not waited for
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

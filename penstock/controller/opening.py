@@ -90,12 +90,16 @@ class Opening:
         self._catching_up: Controller | None = None
         self._interrupted = False
         self._preparing = threading.Lock()
+        self._joining = threading.Lock()
         self._prepared: Engine | None = None
 
     def prepare(self, storage: Storage) -> None:
-        """Start Spark and compile the program ahead of `open`, which is faster then. Nothing happens on hosts
-        that are not there yet."""
+        """Start Spark and compile the program ahead of `open`, which is faster then. Several hosts are waited
+        for, and get what they lack, once it is known whose they are."""
         with self._preparing:
+            if self._hosts is not None and storage.checkpoints.read() is not None:
+                self._joined(storage, self._hosts)
+                self._fill(storage)
             if (spark := self._session) is None:
                 return
             engine = Engine(self._program, spark, storage.checkpoints.files, self._workers)
@@ -185,12 +189,16 @@ class Opening:
         return self._join(storage, hosts, self._owner)
 
     def _join(self, storage: Storage, hosts: ClusterConfig, owner: str) -> Cluster:
-        self._refuse_if_interrupted()
         from penstock.hosts.cluster import Cluster  # with a web server and its client
 
+        with self._joining:
+            return self._join_once(Cluster, storage, hosts, owner)
+
+    def _join_once(self, make: type[Cluster], storage: Storage, hosts: ClusterConfig, owner: str) -> Cluster:
         if self.cluster is None:
-            self.cluster = Cluster(hosts, storage.path, owner, self._workers // hosts.hosts)
+            self.cluster = make(hosts, storage.path, owner, self._workers // hosts.hosts)
             try:
+                self._refuse_if_interrupted()
                 storage.checkpoints.files = self.cluster.open(self._config.get("spark", {}))
             except BaseException:
                 self.close()

@@ -50,6 +50,10 @@ _fetching: dict[tuple[Path, Content], Future[None]] = {}
 """Files that come just now, to this process: whoever wants one of them too waits for it."""
 
 
+class CopyRunsError(HostError):
+    """The host copies another checkpoint just now."""
+
+
 class _OtherBytesError(Exception):
     """What came is not what was expected."""
 
@@ -239,6 +243,8 @@ class Agent:
         match answer.status_code, said.get("error_code"):
             case 404, "NoSuchBatch":
                 raise DamagedError(text)
+            case 409, "OtherCopy":
+                raise CopyRunsError(text, host=host)
             case 500, DamagedError.code:
                 raise DamagedError(text, (said.get("details") or {}).get("faults", ()))
             case 500, StorageError.code:

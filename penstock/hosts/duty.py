@@ -78,9 +78,9 @@ class Duty:
         self._member = membership, token
 
     def leave(self) -> None:
-        """It belongs to none, and copies nothing any more."""
+        """It belongs to none, and begins to copy nothing any more."""
         self._member = None
-        self.part.end()
+        self.part.stop()
 
     @property
     def member(self) -> tuple[Membership, str] | None:

@@ -71,7 +71,7 @@ class Lane(Generic[P]):
             refuse(part)
             running = self.job
             if running is not None and not running.ended.is_set():
-                if running.part != part:
+                if running.part != part or running.stop.asked:
                     raise self._busy(running, part)
                 return running
             job = Job(part)
@@ -100,13 +100,15 @@ class Lane(Generic[P]):
             job.error.__cause__ = error
         job.ended.set()
 
-    def end(self) -> None:
-        """Let what runs end soon, and wait for it."""
+    def stop(self) -> None:
+        """Let what runs end soon."""
         with self._changing:
-            job = self.job
-            if job is not None:
-                job.stop.ask()
-        if job is not None:
+            if self.job is not None:
+                self.job.stop.ask()
+
+    def wait(self) -> None:
+        """Until nothing runs."""
+        if (job := self.job) is not None:
             job.ended.wait()
 
 
@@ -134,7 +136,7 @@ class OwnPart:
         from penstock.sync.fetching import Fetcher, missing
 
         part = job.part
-        lacking = missing(self._pieces(part))
+        lacking = missing(self._pieces(part), job.stop)
         job.copied.expect(lacking)
         Fetcher(Location(part.sync, part.bucket), part.sync, job.stop).fetch(lacking, job.copied)
         failpoint("host.fetched")
@@ -145,9 +147,9 @@ class OwnPart:
         return [Piece(b.key, self._files.path(b.trace, b.name), b.content) for b in part.batches]
 
     def pull_status(self) -> PullStatus:
-        """Of the pull that runs, or ran last."""
+        """Of the pull that runs, or ran last, unless it was stopped."""
         job = self.pulls.job
-        if job is None:
+        if job is None or job.stop.asked:
             return PullStatus(PullState.NOT_STARTED)
         if not job.ended.is_set():
             return PullStatus(PullState.IN_PROGRESS, job.part.standby, job.progress)
@@ -155,10 +157,15 @@ class OwnPart:
             return PullStatus(PullState.DONE, job.part.standby, job.progress)
         return PullStatus(PullState.ERROR, job.part.standby, job.progress, _told(job.error))
 
-    def end(self) -> None:
-        """The run that asked for it is over."""
-        self.pushes.end()
-        self.pulls.end()
+    def stop(self) -> None:
+        """The run that asked for it is over: let it end soon."""
+        self.pushes.stop()
+        self.pulls.stop()
+
+    def wait(self) -> None:
+        """Until nothing is copied."""
+        self.pushes.wait()
+        self.pulls.wait()
 
 
 def _told(error: PenstockError) -> PullError:

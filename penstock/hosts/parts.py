@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.errors import DamagedError, HostError, HostLostError, PenstockError, SyncError
+from penstock.hosts.client import CopyRunsError
 from penstock.hosts.coordination import (
     Batch,
     Progress,
@@ -51,7 +52,11 @@ class HostParts:
             done = False
             while not done:
                 stop.check()
-                progress = self._coordinator.agent(host).push(part)
+                try:
+                    progress = self._coordinator.agent(host).push(part)
+                except CopyRunsError:  # one that was given up ends soon
+                    time.sleep(_LOOK_SECONDS)
+                    continue
                 progresses.put(host, progress)
                 done = progress.done
 
@@ -81,6 +86,9 @@ class HostParts:
                     status = self._coordinator.agent(host).pull_status()
                 except HostLostError:
                     self._wait()
+                    continue
+                except CopyRunsError:
+                    time.sleep(_LOOK_SECONDS)
                     continue
                 if status.error is not None:
                     raise _raised(status.error, host)

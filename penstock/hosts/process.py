@@ -78,12 +78,19 @@ class Host:
             worker = self._make_worker(storage.directory, options.index, options.address, options.memory)
             duty = Duty(storage.directory, options.address, worker=lambda: worker.pid, over=self._be_over)
             server = Server(options.address)
+            at_once = False
             try:
                 worker.stop()
                 server.start(create_app(duty), "penstock agent")
                 self._serve(contact, storage, duty, worker, server.url)
+            except KeyboardInterrupt:
+                at_once = True
+                raise
             finally:
                 worker.stop()
+                duty.leave()
+                if not at_once:
+                    duty.part.wait()  # the directory is this process's as long as something is copied
                 server.close()
         finally:
             storage.close()

@@ -51,9 +51,14 @@ class Stop:
     def ask(self) -> None:
         self._asked.set()
 
+    @property
+    def asked(self) -> bool:
+        """Whether it was asked for."""
+        return self._asked.is_set()
+
     def check(self) -> None:
         """Raise if it was asked for."""
-        if self._asked.is_set():
+        if self.asked:
             raise StateError("the pipeline was stopped while files were copied; what was copied is kept")
 
 

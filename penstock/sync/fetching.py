@@ -130,10 +130,11 @@ def _write(descriptor: int, data: bytes) -> None:
         left = left[disk().write(descriptor, left) :]
 
 
-def missing(pieces: Sequence[Piece]) -> list[Piece]:
+def missing(pieces: Sequence[Piece], stop: Stop) -> list[Piece]:
     """Those that this machine does not have as they must be."""
 
     def lacks(piece: Piece) -> bool:
+        stop.check()
         try:
             return content_of(piece.path) != piece.content
         except OSError:

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from penstock.checkpoint.model import MANIFEST_FILE, Entry, Manifest, batch_path
 from penstock.storage.document import Document
 from penstock.storage.files import Content
+from penstock.trace.files import Size
 
 OWNER_KEY = "owner.json"
 CATALOG_KEY = "catalog.json"
@@ -119,14 +120,26 @@ def keys_of(manifest: Manifest) -> set[str]:
 
 
 def dealt(manifest: Manifest, hosts: int) -> Manifest:
-    """The checkpoint on another number of hosts: host j % hosts has what host j had.
+    """The checkpoint on another number of hosts. A batch goes where its keys belong; if one machine wrote it,
+    nobody knows them, and it goes to the host that has least.
 
     Which host has a batch matters to nobody but those who look for it: each finds its keys in any batch.
     """
     if manifest.hosts == hosts:
         return manifest
-    traces = {
-        trace: {name: replace(size, host=size.host % hosts) for name, size in batches.items()}
-        for trace, batches in manifest.traces.items()
-    }
+    traces: dict[str, dict[str, Size]] = {trace: {} for trace in manifest.traces}
+    load = [0] * hosts
+    sizes = [(s.bytes, t, name) for t, batches in manifest.traces.items() for name, s in batches.items()]
+    for bytes_, trace, name in sorted(sizes, reverse=True):
+        size = manifest.traces[trace][name]
+        host = load.index(min(load)) if (at := _middle(size)) is None else (at * hosts) >> 64
+        load[host] += bytes_
+        traces[trace][name] = replace(size, host=host)
     return replace(manifest, hosts=hosts, traces=traces)
+
+
+def _middle(size: Size) -> int | None:
+    """Of the keys of a batch, counted from the least key that there can be."""
+    if size.first is None or size.last is None:
+        return None
+    return (size.first + size.last) // 2 + (1 << 63)

@@ -48,10 +48,12 @@ class Pull:
             self._begin(pipeline, owner)
         if any(entry.id == found.entry.id for entry in self._store.catalog.checkpoints):
             if self._store.catalog.owner != owner:  # the same checkpoint, in a place that is another's
+                if self._several is not None:
+                    self._several.join(owner)  # refused if the hosts know the pipeline by another id
                 self._store.save(replace(self._store.catalog, owner=owner))
             return copied
         fetcher = Fetcher(found.location, self._config, self._stop)
-        files = missing(list(files_of(found.manifest, self._root)))
+        files = missing(list(files_of(found.manifest, self._root)), self._stop)
         copied.expect(files)
         with explained("the checkpoint could not be fetched", "Make room on the disk, and try again."):
             self._fetch_batches(found, owner, fetcher, copied)
@@ -68,12 +70,13 @@ class Pull:
     def _fetch_batches(self, found: Found, owner: str, fetcher: Fetcher, copied: Copied) -> None:
         pieces = list(batches_of(found.manifest, self._root))
         if self._several is None:
-            lacking = missing(pieces)
+            lacking = missing(pieces, self._stop)
             copied.expect(lacking)
             fetcher.fetch(lacking, copied)
             return
-        hosts = self._several.hosts
-        mine = [replace(piece, host=piece.host % hosts) for piece in pieces]
+        there = dealt(found.manifest, self._several.hosts)
+        hosts = {piece.path: piece.host for piece in batches_of(there, self._root)}
+        mine = [replace(piece, host=hosts[piece.path]) for piece in pieces]
         self._several.join(owner).pull(found.entry.id, found.location, mine, copied, self._stop)
 
     def _write_manifest(self, found: Found) -> Entry:

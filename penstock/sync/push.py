@@ -71,6 +71,7 @@ class Push:
         except FencedError:
             raise
         except SyncError as error:  # the checkpoint is there all the same
+            self._sender.forget()  # some may be deleted
             _log.warning("old checkpoints could not be let go of; it is tried again: %s", error)
         return copied
 

@@ -16,7 +16,7 @@ from penstock.errors import DamagedError
 from penstock.failpoints import failpoint
 from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
-from penstock.sync.model import PARTS, Owner, keys_of, manifest_key
+from penstock.sync.model import OWNER_KEY, PARTS, Owner, keys_of, manifest_key
 from penstock.sync.ownership import Ownership
 from penstock.sync.remote import remote_manifest
 
@@ -55,8 +55,11 @@ def retire(ownership: Ownership, owner: Owner, config: SyncConfig, *, sweeps: bo
         ownership.save(owner, replace(catalog, epoch=owner.epoch, checkpoints=kept), version)
         failpoint("sync.retired")
     if sweeps:
-        parts = [folder for folder in location.folders() if PARTS.fullmatch(folder)]
-        had |= {key for folder in parts for key in location.keys(folder)}
+        for folder in location.folders():
+            if PARTS.fullmatch(folder):
+                there = set(location.keys(folder))
+                if f"{folder}/{OWNER_KEY}" not in there:  # or it is a place by itself
+                    had |= there
     # A checkpoint whose manifest is gone is none, whatever else a crash leaves of it.
     unneeded = sorted(had - needed, key=lambda key: not key.endswith(MANIFEST_FILE))
     if unneeded:

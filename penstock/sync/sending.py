@@ -42,6 +42,10 @@ class Sender:
         """They were deleted."""
         self._there.difference_update(keys)
 
+    def forget(self) -> None:
+        """Nobody knows what is there."""
+        self._there.clear()
+
     def send(self, pieces: Sequence[Piece], copied: Copied) -> None:
         """All of them, or an error and perhaps some."""
 

@@ -22,6 +22,7 @@ class Standby:
         self.last_pull: datetime | None = None
         self._following = following
         self._stopping = threading.Event()
+        self._over = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -37,11 +38,18 @@ class Standby:
         if self._thread is not None:
             self._thread.join()
 
+    def interrupt(self) -> None:
+        """Let whatever is under way fail soon, and take nothing over any more."""
+        self._over = True
+        self._following.interrupt()
+
     def activate(self) -> Followed | None:
         """Take over; if that fails, it stands by as before. Returns what there is to go on from."""
         self.stop()
         try:
             self._following.go_on()
+            if self._over:
+                self._following.interrupt()
             followed = self._following.take_over()
             if followed is None:
                 self._following.refuse_nothing()

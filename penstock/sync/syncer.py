@@ -207,6 +207,8 @@ class Syncer:
         try:
             with self._store.in_use(entry):
                 self._push.run(entry, running.copied)
+                if self._keeps:  # before it may be let go of
+                    self._store.pushed = max(entry.id, self._store.pushed or "")
         except PenstockError as error:
             running.error = error
         except Exception as error:  # nothing may end the thread without a word
@@ -219,8 +221,6 @@ class Syncer:
         if running.error is not None:
             _log.error("checkpoint %s was not pushed to %s: %s", entry.id, self.location, running.error)
         if running.error is None:
-            if self._keeps:
-                self._store.pushed = max(entry.id, self._store.pushed or "")
             self._tell_pushed(entry)
         elif isinstance(running.error, FencedError):
             self._tell_fenced(running.error)

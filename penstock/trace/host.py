@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
@@ -32,6 +32,9 @@ COPIES = "copies"
 
 WRITTEN, HELD, FETCHED = "written", "held", "fetched"
 """How a task came to a batch: its host wrote it, had it from another one already, or fetched it."""
+
+_direct = build_opener(ProxyHandler({}))
+"""Hosts ask each other, and no proxy that is there for other things."""
 
 _PATIENCE_SECONDS = 30.0
 _ATTEMPTS = 3
@@ -120,7 +123,8 @@ class Hosts:
         path.parent.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with urlopen(Request(url, headers=self._headers(index)), timeout=_PATIENCE_SECONDS) as answer:
+                request = Request(url, headers=self._headers(index))
+                with _direct.open(request, timeout=_PATIENCE_SECONDS) as answer:
                     write_file(path, partial(_copy, answer, content, url), durable=False)
             except HTTPError as error:
                 text = error.read().decode(errors="replace")

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.errors import DamagedError, StateError, SyncError
 from penstock.hosts.admission import refuse_others
+from penstock.hosts.client import CopyRunsError
 from penstock.hosts.coordination import (
     PULL,
     PULL_STATUS,
@@ -197,11 +198,20 @@ def test_the_same_request_joins_and_another_is_refused(
 def test_a_copy_ends_with_the_run_that_asked_for_it(asked: Asked) -> None:
     slow = Slow(asked.alone.duty.part.pulls)
     job = asked.alone.duty.part.pulls.begin(asked.pull)
-    threading.Timer(0.2, slow.go.set).start()
     asked.alone.duty.leave()
-    assert job.ended.is_set()
     with pytest.raises(StateError, match="stopped while files were copied"):
         job.stop.check()
+    asked.alone.join()  # the same run, after the host was cut off: what it began then is over
+    assert asked.status()["state"] == PullState.NOT_STARTED
+    with pytest.raises(CopyRunsError, match="ask again when it is done"):
+        asked.alone.agent.pull(asked.pull)
+    slow.go.set()
+    asked.alone.duty.part.wait()
+    assert job.ended.is_set()
+    asked.alone.agent.pull(asked.pull)
+    assert asked.pulled()["state"] == PullState.DONE
+    assert slow.jobs == 2
+    asked.alone.duty.leave()
     assert asked.post(PULL, body_of(asked.pull)).status_code == 503
     with pytest.raises(RefusalError, match="has not checked in"):
         asked.alone.duty.part.pulls.begin(

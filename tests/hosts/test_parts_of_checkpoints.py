@@ -10,16 +10,19 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from penstock.checkpoint.check import read_manifest
+from penstock.checkpoint.model import Manifest
 from penstock.errors import DamagedError, HostLostError, PenstockError, SyncError
 from penstock.failpoints import FAILPOINTS
 from penstock.sync.config import SyncConfig
-from penstock.sync.model import batches_of, keys_of, manifest_key
+from penstock.sync.model import batches_of, dealt, keys_of, manifest_key
 from penstock.sync.remote import remote_checkpoints, remote_manifest
+from penstock.trace.files import Size
 from tests.hosts.parted import Parted, disk, lose, parted
 from tests.hosts.running import PATIENCE
 from tests.sync.places import config_of, overwrite
@@ -97,7 +100,7 @@ def test_another_number_of_hosts_goes_on(tmp_path: Path, config: SyncConfig, cou
         assert (manifest.hosts, restored.checked.saved.transaction) == (count, 5)
         for trace, batches in manifest.traces.items():
             for name, size in batches.items():
-                assert size.host == before.traces[trace][name].host % count
+                assert count != before.hosts or size.host == before.traces[trace][name].host
                 assert (disk(other.root, size.host) / "batches" / trace / f"{name}.arrow").exists()
         # It is there already; and the next one lies under the numbers that hosts have now.
         copied = other.push()
@@ -159,6 +162,42 @@ def test_what_was_not_pushed_comes_from_the_journal(tmp_path: Path, config: Sync
         restored = made.restore()
         assert restored.checked.saved.transaction == 2
         assert all("host 1 of 2" in fault for fault in restored.passed_over)
+
+
+def test_what_is_being_pushed_is_gone_on_from_too(tmp_path: Path, config: SyncConfig) -> None:
+    """A first push that lasts longer than checkpoints are kept."""
+    with primary(tmp_path / "a", config, 2) as made:
+        entry = made.commit(2)
+        with made.store.in_use(entry):
+            for number in (5, 8, 11):
+                made.commit(number)
+                made.store.retire(2)
+            assert [e.transaction for e in made.store.kept(2)] == [11, 8, 2]
+        assert [e.transaction for e in made.store.kept(2)] == [11, 8]
+
+
+def sized(bytes_: int, host: int = 0, keys: tuple[int, int] | None = None) -> Size:
+    return Size(1, bytes_, "0" * 32, host, *(keys or ()))
+
+
+def test_more_hosts_have_a_share_each(tmp_path: Path) -> None:
+    """By the keys of batches, or by their bytes if one machine wrote them."""
+    low, high = -(1 << 63), (1 << 63) - 1
+    batches = {name: sized(bytes_) for name, bytes_ in {"a": 60, "b": 50, "c": 40, "d": 10}.items()}
+    assert by_host(batches, 2, before=1) == [["a", "d"], ["b", "c"]]
+    placed = {"a": sized(9, 0, (low, low + 9)), "b": sized(1, 1, (0, 9)), "c": sized(5, 1, (high - 9, high))}
+    assert by_host(placed, 4, before=2) == [["a"], [], ["b"], ["c"]]
+    assert by_host(placed, 1, before=2) == [["a", "b", "c"]]
+    assert by_host(placed, 3, before=2) == [["a"], ["b"], ["c"]]
+
+
+def by_host(batches: dict[str, Size], hosts: int, before: int) -> list[list[str]]:
+    """The names of batches on each host, dealt anew."""
+    manifest = Manifest(
+        "id", datetime.now(UTC), "p", "o", "journal", 1, 1, 1, None, "", {}, {"t": batches}, hosts=before
+    )
+    found = dealt(manifest, hosts).traces["t"]
+    return [sorted(name for name in found if found[name].host == host) for host in range(hosts)]
 
 
 def test_what_is_in_no_store_is_missed_by_name(tmp_path: Path, config: SyncConfig) -> None:
