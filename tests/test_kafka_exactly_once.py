@@ -39,6 +39,7 @@ def applies(failpoint: str) -> bool:
     elsewhere = (
         "bootstrap.",
         "sync.",
+        "host.",
         "shard.",
         "binding.",
         "replica.",
