@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.errors import HostError
 
@@ -99,13 +99,13 @@ class Admission:
     pipeline: str
     incarnation: str
     count: int
-    token: str
+    token: str = field(repr=False)
     """Whoever asks this host for something must know it."""
     workers: int
     """How many Spark tasks run on this host at once."""
     master: str
     """The URL of Spark's master."""
-    spark_secret: str
+    spark_secret: str = field(repr=False)
 
     def membership(self, index: int) -> Membership:
         """That of the host with this index."""
@@ -117,7 +117,7 @@ class Place:
     """What `coordinator.json` says."""
 
     url: str
-    secret: str
+    secret: str = field(repr=False)
     pipeline: str
     incarnation: str
     hosts: int

@@ -13,7 +13,8 @@ from penstock.errors import DamagedError
 from penstock.storage.location import Location
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Copied, Stop
-from penstock.sync.model import Piece, batches_of
+from penstock.sync.fetching import missing
+from penstock.sync.model import Piece, batches_of, files_of
 from penstock.sync.parts import Parts
 from penstock.sync.remote import Found, find
 
@@ -27,7 +28,10 @@ def fill(store: CheckpointStore, config: SyncConfig, parts: Parts, stop: Stop) -
     """
     for entry in store.candidates:
         try:
-            here = list(batches_of(read_manifest(store.root, entry), store.root))
+            manifest = read_manifest(store.root, entry)
+            if missing(list(files_of(manifest, store.root)), stop):
+                continue  # it is passed over whatever the hosts have
+            here = list(batches_of(manifest, store.root))
             lacking = parts.lacking(here, deep=entry.suspect)
             if not lacking or _fetched(store, config, parts, entry, lacking, stop):
                 return

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from http import HTTPStatus
 from http.client import HTTPException
@@ -49,7 +49,7 @@ class Host:
     index: int
     count: int
     directory: Path
-    token: str
+    token: str = field(repr=False)
 
     @classmethod
     def here(cls) -> Host:

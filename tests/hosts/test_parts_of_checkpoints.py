@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoint.check import read_manifest
-from penstock.checkpoint.model import Manifest
+from penstock.checkpoint.model import STATE_FILE, Manifest
 from penstock.errors import DamagedError, HostLostError, PenstockError, SyncError
 from penstock.failpoints import FAILPOINTS
 from penstock.sync.config import SyncConfig
@@ -162,6 +162,18 @@ def test_what_was_not_pushed_comes_from_the_journal(tmp_path: Path, config: Sync
         restored = made.restore()
         assert restored.checked.saved.transaction == 2
         assert all("host 1 of 2" in fault for fault in restored.passed_over)
+
+
+def test_one_that_is_damaged_otherwise_is_passed_over(tmp_path: Path, config: SyncConfig) -> None:
+    """What hosts lack of the one before it is fetched, too."""
+    with primary(tmp_path / "a", config, 2) as made:
+        made.push(made.commit(2, 0, 1))
+        made.push(made.commit(5, 2, 3))
+        (made.shop / "checkpoints" / made.store.newest.id / STATE_FILE).write_bytes(b"{}")
+    lose(tmp_path / "a", 1)
+    with parted(tmp_path / "a", 2, config) as made:
+        made.fill()
+        assert made.restore().checked.saved.transaction == 2
 
 
 def test_what_is_being_pushed_is_gone_on_from_too(tmp_path: Path, config: SyncConfig) -> None:
