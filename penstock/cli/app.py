@@ -87,12 +87,17 @@ def run(
     address: Annotated[
         str, typer.Option(help="With --hosts: the address of this machine that they can reach.")
     ] = "127.0.0.1",
+    master: Annotated[
+        str | None,
+        typer.Option(help="With --hosts: the master of a cluster that is there already.", metavar="URL"),
+    ] = None,
 ) -> None:
     """Run a program until every input has ended and all is processed, or until Ctrl-C."""
     from penstock.cli.run import run_program
 
     text = read_program(program)
-    several = None if hosts is None else {"hosts": hosts, "coordinator": {"address": address}}
+    there = {} if master is None else {"master": master}
+    several = None if hosts is None else {"hosts": hosts, "coordinator": {"address": address, **there}}
     with errors_shown(program, text):
         raise typer.Exit(run_program(name or program.stem, text, storage, workers, hosts=several))
 
@@ -161,13 +166,21 @@ def host(
     memory: Annotated[
         str, typer.Option(help="Memory of this machine that Spark may give to executors.")
     ] = "2g",
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run no Spark worker: tell executors of a cluster that is there already by this file.",
+        ),
+    ] = None,
 ) -> None:
     """Be one of the hosts of a pipeline, until Ctrl-C: keep its part of the state, and run Spark's tasks."""
     from penstock.cli.host import run_host
     from penstock.hosts.process import Options
 
     with errors_shown(storage, ""):
-        raise typer.Exit(run_host(Options(index, coordinator, storage, address, secret_file, memory)))
+        options = Options(index, coordinator, storage, address, secret_file, memory, beside=beside)
+        raise typer.Exit(run_host(options))
 
 
 @app.command(epilog="Example: penstock promote shop 2 --group s3://bucket/shop")

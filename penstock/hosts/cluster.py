@@ -24,10 +24,14 @@ from penstock.sync.parts import Parts
 
 _LOOK_SECONDS = 0.2
 
-_SETTINGS: Mapping[str, str] = {
+_OWN: Mapping[str, str] = {
     "spark.authenticate": "true",
     # The pages of the master and the workers cannot be switched off: at least nothing can be ended there.
     "spark.ui.killEnabled": "false",
+}
+"""Of a cluster that the coordinator and its hosts are themselves."""
+
+_SETTINGS: Mapping[str, str] = {
     "spark.executor.memory": "1g",
     # A host that was cut off is found out in less than a minute, and what it had to do is done elsewhere.
     "spark.network.timeout": "40s",
@@ -65,10 +69,12 @@ class Cluster:
 
     def open(self, settings: Mapping[str, str]) -> HostFiles:
         """Wait for all hosts, and start the application on them; `StateError` if it is stopped."""
-        own, secret = self._config.address, {"spark.authenticate.secret": self.coordinator.spark_secret}
+        own, there = self._config.address, self._config.master
+        secret = {} if there else {"spark.authenticate.secret": self.coordinator.spark_secret}
         whole = {
             **static_settings(),
             **_SETTINGS,
+            **({} if there else _OWN),
             "spark.driver.bindAddress": own,
             "spark.driver.host": own,
             "spark.executor.cores": str(self._workers),
@@ -76,10 +82,12 @@ class Cluster:
             **settings,
         }
         os.environ.setdefault("SPARK_LOCAL_IP", own)  # or the master's page listens everywhere
-        self._master = Master(own, whole, secret)
-        self.coordinator.open(self._master.url)
+        if there is None:
+            self._master = Master(own, whole, secret)
+            there = self._master.url
+        self.coordinator.open(there)
         self._wait()
-        self._spark = application_on(self._master.url, {**whole, **secret})
+        self._spark = application_on(there, {**whole, **secret})
         self._wait_for_executors(self._spark)
         self.files = HostFiles(self._directory / "batches", self.coordinator, lambda: self._stopped)
         return self.files

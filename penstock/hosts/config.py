@@ -16,18 +16,20 @@ class ClusterConfig:
     hosts: int
     address: str = "127.0.0.1"
     port: int = 0
+    master: str | None = None
+    """Of a Spark cluster that is there already; None: the coordinator has one of its own."""
 
     @classmethod
     def of(cls, hosts: int, coordinator: Mapping[str, Any]) -> ClusterConfig:
         """What they say.
 
         >>> ClusterConfig.of(2, {"address": "10.0.0.1"})
-        ClusterConfig(hosts=2, address='10.0.0.1', port=0)
+        ClusterConfig(hosts=2, address='10.0.0.1', port=0, master=None)
         """
         for key, value in coordinator.items():
-            if key not in ("address", "port"):
-                raise StateError(f"unknown setting coordinator.{key}; known: address, port")
-            if not isinstance(value, str if key == "address" else int) or isinstance(value, bool):
+            if key not in ("address", "port", "master"):
+                raise StateError(f"unknown setting coordinator.{key}; known: address, port, master")
+            if not isinstance(value, int if key == "port" else str) or isinstance(value, bool):
                 raise StateError(f"the setting coordinator.{key} cannot be {value!r}")
         if hosts < 2:
             raise StateError(

@@ -12,12 +12,13 @@ from pathlib import Path
 from penstock._version import __version__
 from penstock.hosts.agent import create_app
 from penstock.hosts.awake import AwakeClock
+from penstock.hosts.beside import Beside
 from penstock.hosts.contact import AwayError, Contact, OverError
 from penstock.hosts.duty import Duty
 from penstock.hosts.messages import LOST_SECONDS, SIGN_SECONDS, Admission, CheckIn, HostIndex
 from penstock.hosts.serving import Server
 from penstock.hosts.storage import HostStorage
-from penstock.hosts.worker import SparkWorker
+from penstock.hosts.worker import SparkWorker, Worker
 
 _SAY_SECONDS = 30.0
 
@@ -37,6 +38,9 @@ class Options:
     """Of the Spark worker, for all its executors."""
     count: int | None = None
     """Of how many hosts it is, if that shall be checked."""
+    beside: Path | None = None
+    """The file that tells executors of a cluster that is there already who they are beside; None: it runs a
+    Spark worker of its own."""
 
 
 class Host:
@@ -46,7 +50,7 @@ class Host:
         self,
         options: Options,
         say: Callable[[str], None] = lambda _: None,
-        worker: Callable[[Path, int, str, str], SparkWorker] = SparkWorker,
+        worker: Callable[[Path, int, str, str], Worker] = SparkWorker,
     ) -> None:
         HostIndex(options.index, options.index + 1 if options.count is None else options.count)
         self._options = options
@@ -75,7 +79,7 @@ class Host:
         contact = Contact(options.coordinator, options.secret_file)
         storage = HostStorage(options.storage, options.index)
         try:
-            worker = self._make_worker(storage.directory, options.index, options.address, options.memory)
+            worker = self._worker(storage)
             duty = Duty(storage.directory, options.address, worker=lambda: worker.pid, over=self._be_over)
             server = Server(options.address)
             at_once = False
@@ -96,13 +100,17 @@ class Host:
             storage.close()
             contact.close()
 
+    def _worker(self, storage: HostStorage) -> Worker:
+        options = self._options
+        if options.beside is not None:
+            return Beside(options.beside.absolute(), storage.directory, options.index)
+        return self._make_worker(storage.directory, options.index, options.address, options.memory)
+
     def _be_over(self) -> None:
         self._over = True
         self._wake.set()
 
-    def _serve(
-        self, contact: Contact, storage: HostStorage, duty: Duty, worker: SparkWorker, url: str
-    ) -> None:
+    def _serve(self, contact: Contact, storage: HostStorage, duty: Duty, worker: Worker, url: str) -> None:
         while not self._stopping:
             self._wake.clear()
             if self._over:
@@ -134,7 +142,7 @@ class Host:
         )
 
     def _is_there(
-        self, admission: Admission, contact: Contact, storage: HostStorage, duty: Duty, worker: SparkWorker
+        self, admission: Admission, contact: Contact, storage: HostStorage, duty: Duty, worker: Worker
     ) -> None:
         joined = self._admission
         if joined is not None and joined.incarnation != admission.incarnation:
@@ -151,7 +159,7 @@ class Host:
             self._join(admission, contact, storage, duty, worker)
 
     def _join(
-        self, admission: Admission, contact: Contact, storage: HostStorage, duty: Duty, worker: SparkWorker
+        self, admission: Admission, contact: Contact, storage: HostStorage, duty: Duty, worker: Worker
     ) -> None:
         membership = admission.membership(self._options.index)
         storage.belongs_to(admission.pipeline)
@@ -159,12 +167,14 @@ class Host:
         self._say(
             f"Joined {contact} as {membership.host}; the Spark worker starts, with {admission.workers} tasks"
             " at a time."
+            if self._options.beside is None
+            else f"Joined {contact} as {membership.host}; executors find it by {self._options.beside}."
         )
         duty.files.forget_copies()
         worker.start(admission)
         duty.take(membership, admission.token)
 
-    def _is_away(self, error: AwayError, contact: Contact, duty: Duty, worker: SparkWorker) -> None:
+    def _is_away(self, error: AwayError, contact: Contact, duty: Duty, worker: Worker) -> None:
         self._away = True
         if isinstance(error, OverError):
             self._leave(duty, worker, f"The run of {contact} is over; waiting for the next one.")
@@ -178,7 +188,7 @@ class Host:
     def _silence(self) -> float:
         return self._clock.now() - self._heard
 
-    def _leave(self, duty: Duty, worker: SparkWorker, why: str) -> None:
+    def _leave(self, duty: Duty, worker: Worker, why: str) -> None:
         """Belong to no incarnation any more."""
         if self._admission is None:
             return

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -36,6 +37,36 @@ _PR_SET_PDEATHSIG = 1
 
 _DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A worker only starts executors: it shall start fast, and take little."""
+
+
+class Worker(Protocol):
+    """What runs, or identifies, Spark's executors on a host."""
+
+    @property
+    def pid(self) -> int | None:
+        """None if nothing runs that this host started."""
+
+    def start(self, admission: Admission) -> None:
+        """Be there for an incarnation."""
+
+    def look(self, say: Callable[[str], None]) -> None:
+        """Look whether all is well; called every second."""
+
+    def stop(self) -> None:
+        """Be there for none."""
+
+
+def identity(admission: Admission, index: int, directory: Path) -> str:
+    """What tasks on a host must know of it, as JSON; its token is part of it."""
+    whose = {
+        "pipeline": admission.pipeline,
+        "incarnation": admission.incarnation,
+        "index": index,
+        "count": admission.count,
+        "directory": str(directory),
+        "token": admission.token,
+    }
+    return json.dumps(whose)
 
 
 class SparkWorker:
@@ -141,16 +172,8 @@ class SparkWorker:
         ]
 
     def _environment(self, admission: Admission) -> dict[str, str]:
-        whose = {
-            "pipeline": admission.pipeline,
-            "incarnation": admission.incarnation,
-            "index": self._index,
-            "count": admission.count,
-            "directory": str(self._directory),
-            "token": admission.token,
-        }
         return {
-            ENVIRONMENT: json.dumps(whose),
+            ENVIRONMENT: identity(admission, self._index, self._directory),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_HOME": str(_spark()),
             "SPARK_LOCAL_IP": self._address,

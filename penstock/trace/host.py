@@ -27,6 +27,9 @@ from penstock.trace.rows import Span
 ENVIRONMENT = "PENSTOCK_HOST"
 """What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
 
+FILE_ENVIRONMENT = "PENSTOCK_HOST_FILE"
+"""Where a host that stands beside the executors of another cluster has written that for them."""
+
 COPIES = "copies"
 """The directory of a host's storage that has batches of other hosts, for as long as an incarnation lasts."""
 
@@ -55,16 +58,27 @@ class Host:
     def here(cls) -> Host:
         """The host of this process; `HostError` if it is none of a pipeline's."""
         text = os.environ.get(ENVIRONMENT)
-        if text is None:
-            raise HostError(
-                "a task of a pipeline on several hosts was run where none of them is: start Spark's workers"
-                " with 'penstock host' only"
-            )
-        return _host(text)
+        return _host(_told_by_file() if text is None else text)
 
     @property
     def batches(self) -> Path:
         return self.directory / "batches"
+
+
+def _told_by_file() -> str:
+    path = os.environ.get(FILE_ENVIRONMENT)
+    if path is None:
+        raise HostError(
+            "a task of a pipeline on several hosts was run where none of them is: start Spark's workers with"
+            f" 'penstock host', or have executors of a cluster that is there already know {FILE_ENVIRONMENT}"
+        )
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise HostError(
+            f"a task was run where no host is: {path} cannot be read ({error.strerror}). Start"
+            f" 'penstock host --beside {path}' on that machine, as the user that Spark's executors have"
+        ) from error
 
 
 @lru_cache(maxsize=1)

@@ -27,19 +27,21 @@ class Hosts:
         storage: Path,
         addresses: Sequence[str],
         within: Mapping[int, Sequence[str]] | None = None,
+        more: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        """`within`: the command that runs a host where it has to be run."""
+        """`within`: the command that runs a host where it has to be run; `more` options of each."""
         self._root = root
         self._storage = storage
         self._addresses = addresses
         self._within = within or {}
+        self._more = more or {}
         self.processes = [self.start(index) for index in range(len(addresses))]
 
     def start(self, index: int) -> subprocess.Popen[bytes]:
         command = [*self._within.get(index, ())]
         command += [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
         command += ["--coordinator", str(self._storage), "--storage", str(self.directory(index))]
-        command += ["--address", self._addresses[index]]
+        command += ["--address", self._addresses[index], *self._more.get(index, ())]
         with (self._root / f"host {index}.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 

@@ -22,7 +22,7 @@ PATIENCE = 300.0
 
 class Site:
     """A pipeline's storage, its sinks, and its hosts, if it has any. `connected`: it has inputs and outputs;
-    `within`: see `Hosts`."""
+    `within` and `more`: see `Hosts`."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Site:
         seed: int = 7,
         connected: bool = True,
         within: Mapping[int, Sequence[str]] | None = None,
+        more: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.root = root
         self._connected = connected
@@ -44,11 +45,16 @@ class Site:
         write_source(self._source)
         self._config = dict(config or {})
         self._drivers: list[subprocess.Popen[str]] = []
-        self.begin(addresses, within)
+        self.begin(addresses, within, more)
 
-    def begin(self, addresses: Sequence[str], within: Mapping[int, Sequence[str]] | None = None) -> None:
+    def begin(
+        self,
+        addresses: Sequence[str],
+        within: Mapping[int, Sequence[str]] | None = None,
+        more: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
         """Start hosts with these addresses; the others have ended."""
-        self.hosts = Hosts(self.root, self.storage, addresses, within)
+        self.hosts = Hosts(self.root, self.storage, addresses, within, more)
         self._count = len(addresses)
 
     def drive(self, until: int, **more: Any) -> subprocess.Popen[str]:
