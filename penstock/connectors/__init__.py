@@ -1,6 +1,6 @@
 """Connectors: where a table's rows come from and where a view's changes go."""
 
-from penstock.connectors.input.arrow import arrow_splits, inline_split, stream_split
+from penstock.connectors.input.arrow import Part, arrow_splits, inline_split, served, stream_split
 from penstock.connectors.interface import (
     DELETE,
     ERROR_COLUMN,
@@ -38,6 +38,7 @@ __all__ = [
     "CallbackOutput",
     "Input",
     "Output",
+    "Part",
     "Split",
     "arrow_splits",
     "create_input",
@@ -48,6 +49,7 @@ __all__ = [
     "mark_of",
     "parse_pushed",
     "read_split",
+    "served",
     "stream_split",
     "to_arrow",
 ]

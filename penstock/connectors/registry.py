@@ -44,6 +44,7 @@ OUTPUTS: Mapping[str, str] = {
 READERS: Mapping[str, str] = {
     "arrow": "input.arrow.read_arrow",
     "arrow_stream": "input.arrow.read_stream",
+    "arrow_served": "input.arrow.read_served",
     "inline": "input.arrow.read_inline",
     "file": "input.file.read_file",
     "url": "input.url.read_url",

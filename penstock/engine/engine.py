@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from penstock.connectors import READING, BadRecord, Split, inline_split
+from penstock.connectors import READING, BadRecord, Split, inline_split, served
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import damage_in, evaluation_error, lost_host_in, lost_worker
@@ -207,7 +207,10 @@ class Engine:
             **seen,
             "transaction": transaction,
             "initial": form.initial,
-            "inputs": {name.lower(): [asdict(f.split) for f in splits] for name, splits in inputs.items()},
+            "inputs": {
+                name.lower(): [asdict(served(f.split, self.files.url_of)) for f in splits]
+                for name, splits in inputs.items()
+            },
             "owners": {
                 name.lower(): [index[f.owner] for f in splits if f.owner]
                 for name, splits in inputs.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import secrets
 import shlex
 import threading
@@ -14,10 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Request
+import xxhash
+from fastapi import Body, Depends, FastAPI, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
-from penstock.errors import HostError, HostLostError
+from penstock.connectors import Part
+from penstock.errors import ConnectorError, HostError, HostLostError
 from penstock.hosts.awake import AwakeClock
 from penstock.hosts.client import Agent
 from penstock.hosts.messages import (
@@ -34,12 +37,15 @@ from penstock.hosts.refusals import RefusalError, install_handlers, knows
 from penstock.hosts.registry import Known, Registry, refuse_other_version
 from penstock.hosts.serving import Server
 from penstock.storage.files import explained, remove_garbage
+from penstock.trace.host import CHECKSUM
 
 _ANSWER_SECONDS = 60.0
 _SHORT_SECONDS = 2.0
 _SAY_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 _CHECK_IN: TypeAdapter[CheckIn] = TypeAdapter(CheckIn)
+_JOURNAL = re.compile(r"journal(-[0-9a-f-]{36})?")
+_ROWS = re.compile(r"\d{12,}(\.log|-\d+\.arrow)")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -148,7 +154,28 @@ class Coordinator:
                 )
             return asdict(self._admitted(body))
 
+        @app.get("/journal/{directory}/{name}")
+        def rows(request: Request, directory: str, name: str, part: Annotated[Part, Depends()]) -> Response:
+            if not knows(request.headers, self.token):
+                raise RefusalError(
+                    401,
+                    "Unauthorized",
+                    f"the token of the request is not that of incarnation {self.incarnation}",
+                )
+            if not (_JOURNAL.fullmatch(directory) and _ROWS.fullmatch(name)):
+                raise RefusalError(400, "InvalidName", f"{directory}/{name} has no rows of a journal")
+            try:
+                data = part.read(self.directory / directory / name)
+            except (ConnectorError, OSError) as error:
+                raise RefusalError(404, "NoSuchRows", str(error)) from error
+            return Response(data, headers={CHECKSUM: xxhash.xxh3_128_hexdigest(data)})
+
         return app
+
+    def url_of(self, path: Path) -> str:
+        """Where tasks can ask for rows of the journal."""
+        assert self._server is not None, "it is open"
+        return f"{self._server.url}/journal/{path.relative_to(self.directory).as_posix()}"
 
     def _admitted(self, body: Mapping[str, Any]) -> Admission:
         if self._closing.is_set():

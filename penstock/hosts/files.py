@@ -63,6 +63,9 @@ class HostFiles(BatchFiles):
                 self.wait()
         return path
 
+    def url_of(self, path: str) -> str | None:
+        return self._coordinator.url_of(Path(path))
+
     def facts(self, traces: Sizes) -> Mapping[str, Any]:
         return {
             "pipeline": self._coordinator.pipeline,

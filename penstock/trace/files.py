@@ -84,6 +84,10 @@ class BatchFiles:
         """Where this process can read a batch."""
         return self.path(trace, name)
 
+    def url_of(self, path: str) -> str | None:
+        """Where tasks can ask for a file of the storage directory; None: they can read it."""
+        return None
+
     def facts(self, traces: Sizes) -> Mapping[str, Any] | None:
         """What tasks must know beside the names of the batches that they read; None: all is in one place."""
         return None

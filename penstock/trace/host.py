@@ -20,6 +20,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
+import xxhash
+
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
 from penstock.trace.rows import Span
@@ -29,6 +31,9 @@ ENVIRONMENT = "PENSTOCK_HOST"
 
 FILE_ENVIRONMENT = "PENSTOCK_HOST_FILE"
 """Where a host that stands beside the executors of another cluster has written that for them."""
+
+CHECKSUM = "Penstock-Checksum"
+"""The header of an answer with the checksum of what it has (XXH3, 128 bits, as hex digits)."""
 
 COPIES = "copies"
 """The directory of a host's storage that has batches of other hosts, for as long as an incarnation lasts."""
@@ -63,6 +68,34 @@ class Host:
     @property
     def batches(self) -> Path:
         return self.directory / "batches"
+
+    def asked(self, url: str) -> bytes:
+        """What the coordinator answers. `HostLostError` if it cannot be reached from here: then this host is
+        cut off."""
+        for _ in range(_ATTEMPTS):
+            try:
+                with _direct.open(Request(url, headers=self.headers()), timeout=_PATIENCE_SECONDS) as answer:
+                    data: bytes = answer.read()
+                    checksum = answer.headers[CHECKSUM]
+            except HTTPError as error:
+                text = error.read().decode(errors="replace")
+                raise HostError(f"the coordinator refused {url}: {text}", host=self.index) from error
+            except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+                raise HostLostError(
+                    f"host {self.index} cannot reach the coordinator: {url}: {error}", host=self.index
+                ) from error
+            if xxhash.xxh3_128_hexdigest(data) == checksum:
+                return data
+        raise DamagedError(f"{url} came damaged to host {self.index}, {_ATTEMPTS} times")
+
+    def headers(self) -> dict[str, str]:
+        """By which others see that a request is of this pipeline's."""
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "Penstock-Pipeline": self.pipeline,
+            "Penstock-Incarnation": self.incarnation,
+            "Penstock-Hosts": str(self.count),
+        }
 
 
 def _told_by_file() -> str:
@@ -158,13 +191,7 @@ class Hosts:
                 return
 
     def _headers(self, index: int) -> dict[str, str]:
-        return {
-            "Authorization": f"Bearer {self.here.token}",
-            "Penstock-Pipeline": self.here.pipeline,
-            "Penstock-Incarnation": self.here.incarnation,
-            "Penstock-Host": str(index),
-            "Penstock-Hosts": str(self.here.count),
-        }
+        return {**self.here.headers(), "Penstock-Host": str(index)}
 
 
 def _copy(source: IO[bytes], content: Content, url: str, file: Sink) -> None:

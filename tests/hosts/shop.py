@@ -4,9 +4,9 @@
 
 It runs the transactions of a random history, which follows from the seed, up to one, and tells what is in
 its views. `sinks` is a directory for what outputs write, `source` a file that two connectors read at the
-end, if it shall `read`. It takes a checkpoint `every` so many transactions, and after those to `push`. With
-`watch` it tells which hosts are lost whenever that changes, as `standby` it begins as one, and in the end it
-may `wait` to be killed.
+end, if it shall `read`; before that it inserts so many rows in `bulk`. It takes a checkpoint `every` so many
+transactions, and after those to `push`. With `watch` it tells which hosts are lost whenever that changes, as
+`standby` it begins as one, and in the end it may `wait` to be killed.
 """
 
 from __future__ import annotations
@@ -229,6 +229,9 @@ def main(options: dict[str, Any]) -> None:
     history = History(options["seed"])
     while history.number < options["until"]:
         run(pipeline, history, options)
+    if options.get("bulk"):
+        pipeline.insert("readings", [{"id": id_, "n": id_ * id_} for id_ in range(options["bulk"])])
+        pipeline.flush()
     if options.get("read"):
         pipeline.resume_connector("first")
         pipeline.resume_connector("second")
