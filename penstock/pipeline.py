@@ -131,13 +131,15 @@ class Pipeline:
         paused: bool = False,
         standby: bool = False,
         approve: Callable[[], None] = lambda: None,
+        vet: Callable[[SparkSession], None] = lambda _: None,
     ) -> None:
         """Start Spark if need be, open the storage, and bring back what was there.
 
         Without `wait` it returns while recorded transactions are still being replayed. `paused`: take nothing
         from input connectors until `resume`. `standby`: only follow the checkpoints in the object store,
         until `activate`; a storage directory in which the pipeline ran goes on as it was instead. `approve`
-        is called when the state is in the storage directory, before anything is made of it, and may raise.
+        is called when the state is in the storage directory, before anything is made of it, and may raise;
+        `vet` with Spark's session before the program gets there, and may raise too.
         """
         if self._controller is not None or self._standby is not None:
             raise StateError(f"the pipeline {self.name} is already running")
@@ -163,6 +165,7 @@ class Pipeline:
             self._group,
             self._hosts,
             self._sync,
+            vet,
         )
         try:
             if self._sync is not None:
@@ -404,6 +407,12 @@ class Pipeline:
     def stalled(self) -> dict[str, str]:
         """The outputs that get nothing though there is input for them, and why."""
         return {} if self._controller is None else self._controller.stalled
+
+    @property
+    def waits_for(self) -> str | None:
+        """Which of its hosts are not there, and what to do; None if all are, and on one machine."""
+        cluster = self._cluster or (None if self._opening is None else self._opening.cluster)
+        return None if cluster is None else cluster.waits_for
 
     @property
     def _filling(self) -> Engine | None:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,7 @@ class Opening:
         group: GroupConfig | None = None,
         hosts: ClusterConfig | None = None,
         sync: SyncConfig | None = None,
+        vet: Callable[[SparkSession], None] = lambda _: None,
     ) -> None:
         self.bootstrapping: Engine | None = None
         self.safe: Safe | None = None
@@ -81,6 +82,7 @@ class Opening:
         self._group = None if group is None else Group(group, f"{name} on {socket.gethostname()}")
         self._hosts = hosts
         self._sync = sync
+        self._vet = vet
         self.cluster: Cluster | None = None
         """The hosts that it runs on, if there are several."""
         self.standing_by = False
@@ -102,7 +104,7 @@ class Opening:
                 self._fill(storage)
             if (spark := self._session) is None:
                 return
-            engine = Engine(self._program, spark, storage.checkpoints.files, self._workers)
+            engine = self._engine(storage, spark)
             engine.circuit.prepare()
             self._prepared = engine
 
@@ -132,6 +134,10 @@ class Opening:
 
     def _spark(self) -> SparkSession:
         return application(self._workers, self._config.get("spark", {}))
+
+    def _engine(self, storage: Storage, spark: SparkSession) -> Engine:
+        self._vet(spark)
+        return Engine(self._program, spark, storage.checkpoints.files, self._workers)
 
     def open(self, storage: Storage) -> Controller:
         """Start Spark if need be, and make ready to go on from the newest checkpoint that is whole."""
@@ -221,7 +227,7 @@ class Opening:
         spark = on or self._spark()
         durations = Durations(time.monotonic() - began, time.monotonic())
         with self._preparing:
-            engine = self._prepared or Engine(self._program, spark, storage.checkpoints.files, self._workers)
+            engine = self._prepared or self._engine(storage, spark)
         if restored is None:
             nothing = self._nothing(engine)
             if self._group is not None and (entry := self._group.entry()) is not None:

@@ -63,6 +63,11 @@ class Cluster:
         self._spark: SparkSession | None = None
 
     @property
+    def waits_for(self) -> str | None:
+        """Which hosts are not there, and why."""
+        return self.waits or "; ".join(self.coordinator.lost().values()) or None
+
+    @property
     def workers(self) -> int:
         """Of all hosts together."""
         return self._workers * self._config.hosts
@@ -157,7 +162,7 @@ class Cluster:
         for (index, how), times in ({} if self.files is None else dict(self.files.reads)).items():
             found["hosts"][index].setdefault("reads", {})[how] = times
             together[how] += times
-        return {**found, "waits_for": self.waits or None, "reads": dict(together)}
+        return {**found, "waits_for": self.waits_for, "reads": dict(together)}
 
     def close(self) -> None:
         self._stopped = True

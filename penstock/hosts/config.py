@@ -31,6 +31,8 @@ class ClusterConfig:
                 raise StateError(f"unknown setting coordinator.{key}; known: address, port, master")
             if not isinstance(value, int if key == "port" else str) or isinstance(value, bool):
                 raise StateError(f"the setting coordinator.{key} cannot be {value!r}")
+        if not 0 <= coordinator.get("port", 0) < 1 << 16:
+            raise StateError(f"the setting coordinator.port cannot be {coordinator['port']!r}")
         if hosts < 2:
             raise StateError(
                 f"the setting hosts is a number of at least 2, not {hosts!r}; leave it out for one machine"

@@ -17,6 +17,7 @@ from pydantic import (
 
 from penstock.controller.settings import HELD_FOR_EVER
 from penstock.errors import StateError, SyncError
+from penstock.hosts.config import ClusterConfig
 from penstock.references import has_reference
 from penstock.replica.config import GroupConfig
 from penstock.service.errors import ApiError
@@ -139,7 +140,8 @@ class RuntimeConfig(_Section):
     """How the pipeline is run."""
 
     workers: Annotated[int, Field(ge=1, le=1024)] = 8
-    hosts: Literal[1] = 1
+    hosts: Annotated[int, Field(ge=1, le=1024)] = 1
+    coordinator: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
     max_rss_mb: Count | None = None
     datafusion_memory_mb: Count | None = None
     storage: Annotated[Storage | None, BeforeValidator(_storage)] = Storage()
@@ -205,6 +207,26 @@ class RuntimeConfig(_Section):
                 "a replica that dies is started again, which a pipeline without fault tolerance is not: set"
                 " fault_tolerance.model to exactly_once, or replicas to 1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _on_hosts(self) -> RuntimeConfig:
+        """The coordinator is the runner; its hosts are started by whoever has them."""
+        if self.hosts == 1:
+            if self.coordinator is not None:
+                raise ValueError("coordinator is for pipelines on several hosts: set hosts too")
+            return self
+        if self.replicas > 1 or self.group is not None:
+            raise ValueError("replicas and group are for pipelines on one machine: remove them, or hosts")
+        if "master" in (self.coordinator or {}):
+            raise ValueError(
+                "coordinator.master cannot be set for a pipeline of the service, which has a Spark cluster of"
+                " its own; for one that is there already use 'penstock run --master'"
+            )
+        try:
+            ClusterConfig.of(self.hosts, self.coordinator or {})
+        except StateError as error:
+            raise ValueError(str(error)) from error
         return self
 
     @field_validator("group")

@@ -213,7 +213,9 @@ class Runners:
 
 def runner_settings(runtime_config: Mapping[str, Any]) -> dict[str, Any]:
     """What of a pipeline's configuration its process is started with."""
+    hosts = runtime_config.get("hosts", 1)
     return {
+        **({"hosts": hosts} if hosts > 1 else {}),
         "workers": effective_workers(runtime_config["workers"]),
         "spark": dict(runtime_config.get("spark", {})),
         "env": dict(runtime_config["env"]),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.session import application
 
-_CONFINED: Mapping[str, str] = {
+CONFINED: Mapping[str, str] = {
     # SELECT * FROM csv.`/etc/passwd` reads any file that this process may read.
     "spark.sql.runSQLOnFiles": "false",
     # '${env:NAME}' in a query is the environment of this process.
@@ -22,7 +22,7 @@ class Boot:
 
     def __init__(self, workers: int, settings: Mapping[str, str]) -> None:
         self.workers = workers
-        self._settings = {**settings, **_CONFINED}
+        self._settings = {**settings, **CONFINED}
         self._session: SparkSession | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._start, name="penstock boot", daemon=True)

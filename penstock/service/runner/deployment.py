@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from penstock.checkpoint.model import CATALOG_FILE
 from penstock.controller.stored import program_of
-from penstock.engine.session import application
 from penstock.errors import PenstockError, StateError
 from penstock.pipeline import Pipeline
 from penstock.references import redacted, redacted_in
 from penstock.service.errors import error_body
+from penstock.service.runner.boot import CONFINED
 from penstock.service.runner.compiling import differing
 from penstock.service.runner.confinement import (
     refuse_group,
@@ -58,6 +60,8 @@ class Deployment:
     order: Order
     roots: Sequence[str] | None = None
     """Where its connectors may read and write files; None if anywhere."""
+    take: Callable[[SparkSession], None] = lambda _: None
+    """Is given Spark before the program gets there."""
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     error: dict[str, Any] | None = None
     approval: dict[str, Any] | None = None
@@ -93,12 +97,14 @@ class Deployment:
             refuse_group(self.order.runtime_config.get("group") or {}, self.roots)
             resolve_references(self.pipeline.program)
             ready()
-            refuse_programs(application(1, {}), self.pipeline.program)
             if self._stopped:
                 return
             initial = self.order.initial
             self.pipeline.start(
-                paused=initial == "Paused", standby=initial == "Standby", approve=self._ask_for_approval
+                paused=initial == "Paused",
+                standby=initial == "Standby",
+                approve=self._ask_for_approval,
+                vet=self._vet,
             )
             if self.pipeline.state != "Standby":
                 self._begin_running("Running" if initial == "Standby" else initial)
@@ -108,6 +114,10 @@ class Deployment:
         except Exception as error:
             _log.exception("the pipeline could not be started")
             self._fail(error, "INTERNAL_ERROR")
+
+    def _vet(self, spark: SparkSession) -> None:
+        self.take(spark)
+        refuse_programs(spark, self.pipeline.program)
 
     def _begin_running(self, desired: str) -> None:
         self.desired = desired
@@ -196,6 +206,8 @@ class Deployment:
             standby = redacted_in(stats)
             found = {"reason": self.activation_error or standby["error"], "standby": standby}
             return found | ({"activation_error": self.activation_error} if self.activation_error else {})
+        if not self._started and (waits := self.pipeline.waits_for) is not None:
+            return {"reason": redacted(waits)}
         if (fetched := self.pipeline.fetching) is not None:
             return {"reason": f"its state is fetched from the object store: {fetched}"}
         found = {}
@@ -203,6 +215,8 @@ class Deployment:
             found["reason"] = redacted(self.pipeline.failure)
         if self._started and (failed := self.pipeline.sync_failure) is not None:
             found["sync_failure"] = redacted(failed)
+        if self._started and (waits := self.pipeline.waits_for) is not None:
+            found["hosts"] = redacted(waits)
         if self._started and (stalled := self.pipeline.stalled):
             found["stalled"] = {name: redacted(reason) for name, reason in stalled.items()}
         return found or None
@@ -264,7 +278,10 @@ def pipeline_config(runtime: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {name: runtime[name] for name in _LIMITS if runtime.get(name)}
     found["max_gathering_delay_usecs"] = _GATHERING_USECS
-    if "workers" in runtime:
+    if runtime.get("hosts", 1) > 1:
+        found |= {name: runtime[name] for name in ("hosts", "workers", "coordinator") if runtime.get(name)}
+        found["spark"] = {**runtime.get("spark", {}), **CONFINED}
+    elif "workers" in runtime:
         found["workers"] = effective_workers(runtime["workers"])
     tolerance = runtime.get("fault_tolerance")
     if tolerance is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from penstock.errors import StateError
 from penstock.pipeline import Pipeline
@@ -34,9 +35,10 @@ class Host:
     def __init__(
         self,
         directory: Path,
-        boot: Boot,
+        boot: Boot | None,
         roots: Sequence[str] | None = None,
     ) -> None:
+        """Without `boot` Spark comes with the hosts of the pipeline."""
         self._directory = directory
         self._boot = boot
         self.roots = roots
@@ -66,15 +68,23 @@ class Host:
 
     def warm(self) -> None:
         """Wait for Spark, and then try out what the pipeline to come will need."""
+        if self._boot is None:
+            return
         try:
-            confine(self._boot.wait())
-            self._spark.set()
-            threading.Thread(target=self._end_with_jvm, name="penstock jvm", daemon=True).start()
+            self._take(self._boot.wait())
             storage = self._directory / "rehearsal"
             self._rehearsed = rehearse(self._boot.workers, storage, lambda: self.deployment is None)
         except Exception as error:
             _log.exception("Spark could not be started")
             self.fail(error)
+
+    def _take(self, spark: SparkSession) -> None:
+        """Spark is up: confine whatever will run there, and end with its JVM."""
+        if self._spark.is_set():
+            return
+        confine(spark)
+        self._spark.set()
+        threading.Thread(target=self._end_with_jvm, name="penstock jvm", daemon=True).start()
 
     def _end_with_jvm(self) -> None:
         """Without its JVM a pipeline cannot go on, nor end in order. What was confirmed is in the journal."""
@@ -96,6 +106,8 @@ class Host:
 
     def wait_for_spark(self) -> None:
         """Two threads that start Spark at once would start it twice."""
+        if self._boot is None:
+            return
         while not self._spark.wait(0.1):
             if self.ended.is_set():
                 raise StateError("Spark could not be started; see the log")
@@ -107,7 +119,7 @@ class Host:
                 if self.deployment.order.deployment_id == order.deployment_id:
                     return  # the answer to the first request was lost
                 raise StateError("this runner has a pipeline already")
-            self.deployment = Deployment(order, self.roots)
+            self.deployment = Deployment(order, self.roots, self._take)
             self._tokens = Tokens(self.deployment.incarnation)
         self.deployment.begin(self.wait_for_spark)
 

@@ -84,7 +84,21 @@ def _values(deployment: Deployment) -> Iterator[tuple[str, str, str, float, dict
     )
     if stats["sync"] is not None:
         yield from _synced(stats["sync"])
+    if stats["hosts"] is not None:
+        yield from _on_hosts(stats["hosts"])
     yield "memory_bytes", "gauge", "Memory of the runner, the JVM and workers.", resident_bytes(), {}
+
+
+def _on_hosts(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:
+    for host in stats["hosts"]:
+        labels = {"host": str(host["index"])}
+        yield "host_in", "gauge", "1 if a host gives signs of life.", host["in"], labels
+        text = "Rows that a host took in."
+        yield "host_processed_records_total", "counter", text, host["processed_records"], labels
+        yield "host_state_bytes", "gauge", "Bytes of the state on a host.", host["bytes"], labels
+        for how, times in host["reads"].items():
+            text = "How often tasks on a host came to a batch in which way."
+            yield "host_reads_total", "counter", text, times, {**labels, "how": how}
 
 
 def _standby(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float, dict[str, str]]]:

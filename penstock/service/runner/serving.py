@@ -27,7 +27,7 @@ _KEPT_SECONDS = 3600
 """The manager closes its connections when it does not need them; from here one would be closed under it."""
 
 
-def serve(directory: Path, settings: Mapping[str, Any], boot: Boot) -> int:
+def serve(directory: Path, settings: Mapping[str, Any], boot: Boot | None) -> int:
     """Serve until there is nothing left to do; the exit code."""
     host = Host(directory, boot, settings.get("allowed_paths"))
     for work in (host.warm, host.keep_history):

@@ -58,6 +58,7 @@ def controller_status(deployment: Deployment) -> dict[str, Any]:
         "permanent_checkpoint_errors": None,
         "inputs": [input_status(name, found) for name, found in inputs.items()],
         "outputs": [output_status(name, found, stats) for name, found in outputs.items()],
+        **({} if stats["hosts"] is None else {"hosts": stats["hosts"]}),
     }
 
 
