@@ -334,6 +334,24 @@ def test_a_merge_of_one_who_was_taken_for_gone_does_not_count(place: Place) -> N
     assert counted(opened(place).snapshot(2)) == {(1, "a"): 2}
 
 
+def test_a_merge_may_be_slower_than_idle_transactions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ShardWriter(opened(place), "writer")
+    for time in range(8):
+        writer.compare_and_append(changes((1, "a", time, 1)), time, time + 1)
+    writer.compare_and_append(None, 8, 9)
+    put = writer.shard.put
+
+    def put_slowly(key: str, data: bytes) -> None:
+        put(key, data)
+        assert writer.compare_and_append(None, writer.shard.upper, writer.shard.upper + 1).appended
+
+    monkeypatch.setattr(writer.shard, "put", put_slowly)
+    Keeper(writer.shard, writer).merge()
+    state = opened(place).machine.state
+    assert [(batch.lower, batch.upper) for batch in state.batches] == [(0, 8), (8, 10)]
+    assert counted(writer.shard.snapshot(9)) == {(1, "a"): 8}
+
+
 def test_nothing_ends_the_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = opened(place, lease=0.06)
     keeper = Keeper(shard, ShardWriter(shard, "keeper"))
