@@ -29,6 +29,7 @@ from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
 from penstock.replica.promotion import Progress, progress_key
+from penstock.shard.pace import Pace
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
 from penstock.storage.document import Document
@@ -36,7 +37,7 @@ from penstock.storage.document import Document
 _log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 0.05
-"""How often a replica looks for what others decided."""
+"""How often a replica looks for what others decided, if they did lately."""
 
 HYDRATION = "hydration"
 """The connector that a replica's first rows are said to come from, if it is new to its group."""
@@ -330,11 +331,14 @@ class Group:
 
         def run() -> None:
             slow = 0.0
-            while not self._stopped.wait(LOOK_SECONDS):
+            pace = Pace(LOOK_SECONDS, min(self._joined.place.log.rest, self.config.lease / 10))
+            pause = LOOK_SECONDS
+            while not self._stopped.wait(pause):
                 try:
                     self._able = able()
                     self._take_part(free(), lead)
                     self._look(last(), news, lead, promoted)
+                    pause = pace.after((self._joined.state.upper, self._joined.state.fence))
                     if time.monotonic() >= slow:
                         slow = time.monotonic() + min(1.0, self.config.lease / 5)
                         if self.read_only:

@@ -29,6 +29,8 @@ class Keys:
 class Bucket(Blobs, Log):
     """Objects and records as objects of the store."""
 
+    rest = 0.5
+
     def __init__(self, bucket: str, keys: Keys) -> None:
         self._location = Location(keys, bucket)
         self.label = self._location.label

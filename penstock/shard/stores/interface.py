@@ -37,6 +37,8 @@ class Log(ABC):
     """Records by number, from 0 on, for each name. Each is created once, by whoever comes first."""
 
     label: str
+    rest = 0.0
+    """For so many seconds it need not be looked for news where none came for a while: a look may cost."""
 
     @abstractmethod
     def create(self, name: str, number: int, data: bytes) -> bool:
