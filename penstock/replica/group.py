@@ -28,7 +28,7 @@ from penstock.replica.binding import Binding, Entry
 from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
-from penstock.replica.promotion import Progress, progress_key
+from penstock.replica.promotion import Progress, forget_progress, progress_key
 from penstock.shard.pace import Pace
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
@@ -94,6 +94,7 @@ class Group:
         self._beat = -1
         self._known_as = ""
         self._told: dict[str, int] = {}
+        self._has_forgotten_progress = False
         self._forgotten = -1
         """The transaction up to which it is forgotten what was skipped."""
         self.generation = 0
@@ -451,6 +452,9 @@ class Group:
         if not self.read_only:
             binding.clean()
             self._forget_skips()
+            if not self._has_forgotten_progress:
+                forget_progress(binding.place, self.config.name, self.generation)
+                self._has_forgotten_progress = True
 
     def _tell_progress(self) -> None:
         """Say how far this replica is, for those who would promote its generation."""
