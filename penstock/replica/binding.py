@@ -283,9 +283,14 @@ class Binding:
             failpoint("binding.decided")
             self._announced = self._own_row
             self._note(number, text)
-        else:
+        elif objects and self._token_of(number) != token:
             self.place.blobs.delete([part.key for part in objects.values()])
         return outcome.appended
+
+    def _token_of(self, number: int) -> str:
+        """Whose decision it became: what a writer appended before it was gone for long may have counted."""
+        self._read_from(number)
+        return Encoded.of(self._read[number], f"{self}: the decision of transaction {number}").token
 
     def _not_before_last(self, at: datetime) -> datetime:
         """The clocks of two machines differ."""

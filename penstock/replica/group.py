@@ -28,7 +28,8 @@ from penstock.replica.binding import Binding, Entry
 from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
-from penstock.replica.promotion import Progress, progress_key
+from penstock.replica.promotion import Progress, forget_progress, progress_key
+from penstock.shard.pace import Pace
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
 from penstock.storage.document import Document
@@ -36,7 +37,7 @@ from penstock.storage.document import Document
 _log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 0.05
-"""How often a replica looks for what others decided."""
+"""How often a replica looks for what others decided, if they did lately."""
 
 HYDRATION = "hydration"
 """The connector that a replica's first rows are said to come from, if it is new to its group."""
@@ -93,6 +94,7 @@ class Group:
         self._beat = -1
         self._known_as = ""
         self._told: dict[str, int] = {}
+        self._has_forgotten_progress = False
         self._forgotten = -1
         """The transaction up to which it is forgotten what was skipped."""
         self.generation = 0
@@ -330,11 +332,14 @@ class Group:
 
         def run() -> None:
             slow = 0.0
-            while not self._stopped.wait(LOOK_SECONDS):
+            pace = Pace(LOOK_SECONDS, min(self._joined.place.log.rest, self.config.lease / 10))
+            pause = LOOK_SECONDS
+            while not self._stopped.wait(pause):
                 try:
                     self._able = able()
                     self._take_part(free(), lead)
                     self._look(last(), news, lead, promoted)
+                    pause = pace.after((self._joined.state.upper, self._joined.state.fence))
                     if time.monotonic() >= slow:
                         slow = time.monotonic() + min(1.0, self.config.lease / 5)
                         if self.read_only:
@@ -447,6 +452,9 @@ class Group:
         if not self.read_only:
             binding.clean()
             self._forget_skips()
+            if not self._has_forgotten_progress:
+                forget_progress(binding.place, self.config.name, self.generation)
+                self._has_forgotten_progress = True
 
     def _tell_progress(self) -> None:
         """Say how far this replica is, for those who would promote its generation."""

@@ -76,6 +76,12 @@ def progress_key(group: str, generation: int, member: str) -> str:
     return f"{group}/generations/{generation}/{member}"
 
 
+def forget_progress(place: Place, group: str, generation: int) -> None:
+    """Delete what was told by replicas of a generation that decides, and of those before it."""
+    told = place.blobs.keys(f"{group}/generations")
+    place.blobs.delete([key for key in told if int(key.split("/")[-2]) <= generation])
+
+
 def promote(config: GroupConfig, generation: int, *, force: bool = False) -> int:
     """Let a generation take over, if a replica of it is ready or by `force`; returns the one that ran.
 

@@ -229,7 +229,14 @@ def to_merge(batches: Sequence[Batch]) -> Sequence[Batch]:
     [1, 1, 1, 1, 1, 1, 1, 1]
     >>> to_merge(batches(3, 3, 3, 3, 3, 3, 3, 3, each=1 << 20))
     []
+
+    An empty one at the end grows with idle time: a merge of it would come too late whenever it is slow.
+
+    >>> len(to_merge([*batches(1, 1, 1, 1, 1, 1, 1, 1), Batch(8, 9)]))
+    8
     """
+    if batches and not batches[-1].parts:
+        batches = batches[:-1]
     for size in range(20):
         for run in _runs(batches, size):
             if fitting := _fitting(run):

@@ -129,15 +129,27 @@ class Machine:
         return True, None
 
     def _read(self) -> None:
-        numbers = self.place.log.numbers(self.name, self.number)
-        if not numbers:
+        log = self.place.log
+        numbers = log.numbers(self.name, self.number - 1)  # trimming leaves the newest, so there is one
+        if numbers and numbers[-1] == self.number:
             return
-        found = self.place.log.newest(self.name)
-        if found is not None and found[0] > self.number:
+        data = log.read(self.name, numbers[-1]) if numbers else None
+        found = log.newest(self.name) if data is None else (numbers[-1], data)
+        if found is not None:
             state = STATE.parse(found[1], f"{self.place}/{self.name}, record {found[0]}")
             if self._state is not None and state.shard != self._state.shard:
                 raise ShardError(f"{self} was deleted and made anew; open it again")
-            self._state, self.number = state, found[0]  # in this order: whoever reads both has no older state
+            if found[0] > self.number:
+                self._state, self.number = state, found[0]  # in this order: who reads both has no older state
+            if found[0] >= self.number:
+                return
+        if self._state is not None and log.read(self.name, self.number) is None:  # lists may lag behind
+            raise ShardError(
+                f"{self} is gone: record {self.number} is not there any more, and no later one. If the place"
+                " is a disk that is not mounted, mount it, and all goes on. If it was deleted, restore it as"
+                " it was; or stop all who use it, and begin with another place.",
+                passing=True,
+            )
 
     def patiently(self, act: Callable[[], T]) -> T:
         """Do something again while the store does not answer, for a while."""

@@ -147,7 +147,25 @@ def _by_value(array: pa.Array) -> tuple[Hashes, Hashes]:
 def _bytes(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
-    return value if isinstance(value, bytes) else repr(value).encode()
+    return value if isinstance(value, bytes) else repr(_normal(value)).encode()
+
+
+def _normal(value: object) -> object:
+    """Equal values look the same: there is one zero, and maps, which come as pairs, are in the order of keys.
+
+    >>> _normal([-0.0]), _normal([("b", 1), ("a", {"x": -0.0})])
+    ([0.0], [('a', {'x': 0.0}), ('b', 1)])
+    """
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _normal(field) for name, field in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_normal, value))
+    if isinstance(value, list):
+        found = list(map(_normal, value))
+        return sorted(found, key=repr) if found and isinstance(found[0], tuple) else found
+    return value
 
 
 def _integer(type_: pa.DataType) -> pa.DataType:

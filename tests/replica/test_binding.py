@@ -86,6 +86,33 @@ def test_rows_of_those_who_lost_are_gone(place: Place) -> None:
     assert place.blobs.keys("shop/binding/rows") == []
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_rows_stay_if_they_counted_and_their_writer_was_forgotten(
+    place: Place, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    """It was stopped before it got the answer, and so many others came and went that nobody knows it."""
+    monkeypatch.setattr("penstock.shard.state.MAX_GONE", 1)
+    a, b = joined(place, "a"), joined(place, "b")
+    a.decide(0, [], AT)
+    before = b.member
+    create = place.log.create
+
+    def create_and_stop(name: str, number: int, data: bytes) -> bool:
+        monkeypatch.setattr(place.log, "create", create)
+        assert create(name, number, data)
+        a._shard.machine.update(lambda state, _: state.without_writer(before).without_writer(a.member))
+        assert before not in a.state.writers
+        raise ShardError("no answer", passing=True)
+
+    b.decided(0)
+    monkeypatch.setattr(place.log, "create", create_and_stop)
+    if ahead:
+        assert b.propose([sent(1)], AT) == 1
+    else:
+        assert b.decide(1, [sent(1)], AT).mine
+    assert plain(a.decided(1)) == [("api", [{"id": 1}], None)]
+
+
 def test_a_restart_goes_on_where_it_was(place: Place) -> None:
     a, b = joined(place, "a"), joined(place, "b")
     for number in range(20):

@@ -15,6 +15,7 @@ from penstock.replica.config import GroupConfig
 from penstock.replica.promotion import promote
 from tests.replica.follower import Follower
 from tests.replica.test_replicas import Site, delivered, of, sums, until
+from tests.shard.rows import files_below
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def test_a_changed_program_takes_over(site: Site) -> None:
     until(lambda: old.state == "Stopped")
     assert old.failure_code == "FENCED"
     assert "generation 1" in str(old.failure)
+    until(lambda: files_below(site.root / "shared" / "shop" / "generations") == [])
     site.lines("three", 8)
     new.insert("t", [{"id": 9, "g": "x", "n": 9}])
     new.flush()

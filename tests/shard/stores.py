@@ -64,7 +64,7 @@ class Unreliable(Blobs, Log):
         self.reliable = False
 
     def put(self, key: str, data: bytes) -> None:
-        self._asked(lambda: self._store.put(key, data))
+        self._asked(lambda: self._store.put(key, data), late=True)
 
     def get(self, key: str) -> bytes | None:
         return self._asked(lambda: self._store.get(key))
@@ -89,10 +89,7 @@ class Unreliable(Blobs, Log):
         self._asked(lambda: self._store.trim(name, below))
 
     def _asked(self, act: Callable[[], T], *, late: bool = False) -> T:
-        """`late`: it may be carried out long after its caller was told that it failed.
-
-        A put is not: nobody deletes an object whose put may still come.
-        """
+        """`late`: it may be carried out long after its caller was told that it failed."""
         if self.reliable:
             return act()
         self._meanwhile()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -332,6 +334,24 @@ def test_a_merge_of_one_who_was_taken_for_gone_does_not_count(place: Place) -> N
     assert counted(opened(place).snapshot(2)) == {(1, "a"): 2}
 
 
+def test_a_merge_may_be_slower_than_idle_transactions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ShardWriter(opened(place), "writer")
+    for time in range(8):
+        writer.compare_and_append(changes((1, "a", time, 1)), time, time + 1)
+    writer.compare_and_append(None, 8, 9)
+    put = writer.shard.put
+
+    def put_slowly(key: str, data: bytes) -> None:
+        put(key, data)
+        assert writer.compare_and_append(None, writer.shard.upper, writer.shard.upper + 1).appended
+
+    monkeypatch.setattr(writer.shard, "put", put_slowly)
+    Keeper(writer.shard, writer).merge()
+    state = opened(place).machine.state
+    assert [(batch.lower, batch.upper) for batch in state.batches] == [(0, 8), (8, 10)]
+    assert counted(writer.shard.snapshot(9)) == {(1, "a"): 8}
+
+
 def test_nothing_ends_the_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = opened(place, lease=0.06)
     keeper = Keeper(shard, ShardWriter(shard, "keeper"))
@@ -372,6 +392,88 @@ def test_those_who_give_signs_of_life_stay(place: Place) -> None:
         keeper.keep()
         others.beat()
     assert reader.listen(0).upper == 0
+
+
+# -- a place that is gone -----------------------------------------------------------------------
+
+
+def emptied(place: Place, directory: Path) -> None:
+    place.blobs.delete(place.blobs.keys("s"))
+    shutil.rmtree(directory / "place", ignore_errors=True)
+
+
+@pytest.mark.parametrize("config", ["directory", "bucket"], indirect=True)
+def test_who_writes_to_a_shard_that_is_gone_is_told(place: Place, tmp_path: Path) -> None:
+    """Else each of them would be the only one there, and win."""
+    writers = [ShardWriter(opened(place, patience=0.05), name) for name in ("first", "second")]
+    reader = ShardReader(opened(place, patience=0.05), "reader")
+    assert writers[0].compare_and_append(changes((1, "a", 0, 1)), 0, 1).appended
+    assert writers[1].compare_and_append(None, 1, 2).appended
+    assert reader.listen(0).upper == 2
+    emptied(place, tmp_path)
+    for writer in writers:
+        with pytest.raises(ShardError, match=r"the shard s in .* is gone: record \d+ is not there") as caught:
+            writer.compare_and_append(changes((1, "b", 2, 1)), 2, 3)
+        assert caught.value.passing
+    with pytest.raises(ShardError, match="mount it"):
+        reader.listen(2)
+    assert not place.log.numbers("s")
+
+
+@pytest.mark.parametrize("config", ["directory", "bucket"], indirect=True)
+def test_a_shard_that_is_made_anew_is_another_one(place: Place, tmp_path: Path) -> None:
+    writer = ShardWriter(opened(place), "writer")
+    for time in range(5):
+        writer.compare_and_append(None, time, time + 1)
+    emptied(place, tmp_path)
+    assert opened(place).upper == 0
+    with pytest.raises(ShardError, match="made anew"):
+        writer.compare_and_append(None, 5, 6)
+    assert opened(place).upper == 0
+
+
+def test_an_older_copy_is_not_the_shard(tmp_path: Path) -> None:
+    place = PlaceConfig(str(tmp_path / "place")).opened()
+    writer = ShardWriter(opened(place, patience=0.05), "writer")
+    shutil.copytree(tmp_path / "place", tmp_path / "older")
+    for time in range(3):
+        writer.compare_and_append(None, time, time + 1)
+    shutil.move(tmp_path / "place", tmp_path / "away")
+    shutil.move(tmp_path / "older", tmp_path / "place")
+    with pytest.raises(ShardError, match="is gone"):
+        writer.compare_and_append(None, 3, 4)
+    shutil.rmtree(tmp_path / "place")
+    shutil.move(tmp_path / "away", tmp_path / "place")
+    assert writer.compare_and_append(None, 3, 4).appended
+
+
+def test_who_lists_late_or_while_others_trim_loses_nothing() -> None:
+    """A list that does not have what was just created, or that missed what came and went meanwhile."""
+
+    class Lagging(Memory):
+        hidden = 0
+        missed = 0
+
+        def numbers(self, name: str, after: int = -1) -> Sequence[int]:
+            found = super().numbers(name)
+            if self.missed:
+                self.missed -= 1
+                return ()
+            return [number for number in found[: len(found) - self.hidden] if number > after]
+
+    store = Lagging()
+    place = Place(store, store)
+    first, second = (ShardWriter(opened(place, patience=0.0), name) for name in ("first", "second"))
+    for hidden in range(4):
+        store.hidden = hidden
+        first.shard.machine.refresh()
+    store.hidden = 0
+    for time in range(20):
+        first.compare_and_append(None, time, time + 1)
+    first.shard.machine.trim()
+    assert store.numbers("s")[0] > second.shard.machine.number
+    store.missed = 1
+    assert second.shard.machine.refresh().upper == 20
 
 
 # -- what is wrong ------------------------------------------------------------------------------
@@ -467,7 +569,10 @@ def test_a_record_that_was_trimmed_means_nothing_when_it_comes_late(tmp_path: Pa
     for time in range(20):
         writer.compare_and_append(None, time, time + 1)
     writer.shard.machine.trim()
-    assert store.create("s", late.shard.machine.number + 1, b"what it was about to write")
+    assert not store.create("s", late.shard.machine.number + 1, b"what it was about to write")
+    (tmp_path / f"s/log/{late.shard.machine.number + 1:016}").write_bytes(
+        b"all others were trimmed meanwhile"
+    )
     assert late.compare_and_append(None, 2, 3) == Outcome(False, 20)
     assert counted(opened(place).snapshot(19)) == {}
     for time in range(20, 30):

@@ -36,6 +36,7 @@ from penstock.connectors.misfit import BadValueError
 from penstock.connectors.shard import FIELDS, name_of, place_of, told
 from penstock.errors import ConnectorError, PenstockError
 from penstock.shard.keeping import Keeper
+from penstock.shard.pace import Pace
 from penstock.shard.reader import ShardReader
 from penstock.shard.rows import TIME, WEIGHT
 from penstock.shard.shard import Shard
@@ -52,7 +53,7 @@ SOURCE = "shard"
 LEASE_SECONDS = 24 * 60 * 60
 
 _LOOK_SECONDS = 0.1
-"""How often the shard is asked whether there is more."""
+"""How often the shard is asked whether there is more, if there was some lately."""
 
 
 class ShardInput(Input):
@@ -72,6 +73,8 @@ class ShardInput(Input):
         self._keeper: Keeper | None = None
         self._position: dict[str, Any] = {}
         self._looked = 0.0
+        self._pace = Pace(_LOOK_SECONDS, 0.0)
+        self._pause = _LOOK_SECONDS
         self._upper = 0
         self._lock = threading.RLock()
         """Held while the shard is opened, or a reader is made."""
@@ -92,12 +95,13 @@ class ShardInput(Input):
 
     def poll(self, max_rows: int) -> list[Split]:
         now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._looked < self._pause:
             return []
         self._looked = now
         with told(self.name), self._lock:
             shard = self._opened()
             state = shard.machine.refresh()
+            self._pause = self._pace.after(state.upper)
             self._upper = state.upper
             if state.upper == 0:
                 return []
@@ -135,6 +139,7 @@ class ShardInput(Input):
                     f" {', '.join(shard.schema.names)}"
                 )
             self._shard = shard
+            self._pace = Pace(_LOOK_SECONDS, self._place.log.rest)
         return self._shard
 
     def _attach(self, shard: Shard) -> None:

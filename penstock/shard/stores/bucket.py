@@ -29,6 +29,8 @@ class Keys:
 class Bucket(Blobs, Log):
     """Objects and records as objects of the store."""
 
+    rest = 0.5
+
     def __init__(self, bucket: str, keys: Keys) -> None:
         self._location = Location(keys, bucket)
         self.label = self._location.label
@@ -54,6 +56,8 @@ class Bucket(Blobs, Log):
     def create(self, name: str, number: int, data: bytes) -> bool:
         if not self._tried:
             self._try_out()
+        if number > 0 and _done(lambda: self._location.size(_record(name, number - 1))) is None:
+            return False
         return _done(lambda: self._location.create(_record(name, number), data))
 
     def numbers(self, name: str, after: int = -1) -> Sequence[int]:

@@ -27,14 +27,24 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+    TimeoutError,
+)
 
 from penstock.errors import ShardError
 from penstock.references import redacted, resolved
 from penstock.shard.stores.interface import Log
 
-_SECONDS = 20
+_SQLITE_SECONDS = 20
 _DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+
+_READ_ONLY = "25006"
+"""What PostgreSQL says to whoever writes to a standby."""
 
 _METADATA = MetaData()
 _HEADS = Table(
@@ -69,20 +79,18 @@ class Database(Log):
             raise ShardError("the log's URL names no file: use sqlite:///PATH, and nothing after it")
         self.label = parsed.render_as_string(hide_password=True)
         is_sqlite = driver == "sqlite"
-        limits = f"-c statement_timeout={_SECONDS}s -c lock_timeout={_SECONDS}s -c synchronous_commit=on"
-        given: dict[str, Any] = (
-            {"timeout": _SECONDS} if is_sqlite else {"connect_timeout": 10, "options": limits}
-        )
         # A server's locks last until the end of a transaction. With one statement in each, a process that is
         # stopped or cut off never holds one that the others wait for.
         self._engine = create_engine(
             parsed.set(drivername=driver),
-            connect_args=given,
+            connect_args={"timeout": _SQLITE_SECONDS} if is_sqlite else {},
             pool_pre_ping=not is_sqlite,
             **({} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}),
         )
         if is_sqlite:
             event.listen(self._engine, "connect", _durable)
+        else:
+            event.listen(self._engine, "do_connect", _bounded)
         self._append = _append_in_two if is_sqlite else _append_in_one
         self._made = False
 
@@ -128,10 +136,13 @@ class Database(Log):
             with self._engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            reason = redacted(" ".join(str(getattr(error, "orig", None) or error).split()))
+            cause = getattr(error, "orig", None)
+            if getattr(cause, "sqlstate", None) == _READ_ONLY:
+                self._engine.dispose()  # others of its connections may lead to the same server
+            reason = redacted(" ".join(str(cause or error).split()))
             raise ShardError(
                 f"{self.label}: {reason}. Check that the database can be reached and written to.",
-                passing=isinstance(error, OperationalError),
+                passing=_is_passing(error),
             ) from error
 
     def _make(self) -> None:
@@ -142,6 +153,15 @@ class Database(Log):
             except SQLAlchemyError:
                 table.create(self._engine, checkfirst=True)  # somebody else was making it
         self._made = True
+
+
+def _is_passing(error: SQLAlchemyError) -> bool:
+    """Whether it may be another time: also if the server takes over from another one, or just lost to one."""
+    if isinstance(error, OperationalError | InterfaceError | TimeoutError):
+        return True
+    return isinstance(error, DBAPIError) and (
+        error.connection_invalidated or getattr(error.orig, "sqlstate", None) == _READ_ONLY
+    )
 
 
 def _append_in_one(connection: Connection, name: str, number: int, data: bytes) -> bool:
@@ -172,6 +192,13 @@ def _append_in_two(connection: Connection, name: str, number: int, data: bytes) 
 def _next_head(name: str, number: int) -> Update:
     before = (_HEADS.c.name == name) & (_HEADS.c.number == number - 1)
     return update(_HEADS).where(before).values(number=number)
+
+
+def _bounded(_: Any, __: Any, args: Any, given: Any) -> Any:
+    # Few have their log there, and it takes long to import what speaks to it.
+    from penstock.shard.stores.postgres import SETTINGS, BoundedConnection
+
+    return BoundedConnection.connect(*args, **{**given, **SETTINGS})
 
 
 def _durable(connection: Any, _: Any) -> None:

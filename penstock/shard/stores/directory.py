@@ -58,14 +58,17 @@ class Directory(Blobs, Log):
         path = self._record(name, number)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
         with self._explained("written", f"record {number} of {name}"):
-            make_directory(path.parent)
+            if number == 0:
+                make_directory(path.parent)
             try:
                 write_file(temporary, lambda file: file.write(data), durable=False)
                 _sync(temporary)
+                if number > 0 and not self._record(name, number - 1).exists():
+                    return False
                 os.link(temporary, path)
             except FileExistsError:
                 return False
-            except FileNotFoundError:  # it took so long that others are far ahead, and trimmed it
+            except FileNotFoundError:  # others are far ahead, and trimmed it; or the directory is gone
                 return False
             finally:
                 temporary.unlink(missing_ok=True)

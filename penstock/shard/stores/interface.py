@@ -37,14 +37,18 @@ class Log(ABC):
     """Records by number, from 0 on, for each name. Each is created once, by whoever comes first."""
 
     label: str
+    rest = 0.0
+    """For so many seconds it need not be looked for news where none came for a while: a look may cost."""
 
     @abstractmethod
     def create(self, name: str, number: int, data: bytes) -> bool:
-        """Create a record whose predecessor is the newest one; False if somebody else did.
+        """Create a record whose predecessor is the newest one; False if somebody else did, or if there is no
+        predecessor: it was trimmed, or all records are gone.
 
         After a call that failed but was carried out, the same call may return False: the data tells whose
-        the record is. Where a record with this number was trimmed, some stores create another one. It
-        comes too late and means nothing: whoever creates one looks for newer ones afterwards.
+        the record is. Where this one and its predecessor are trimmed in the middle of the call, some
+        stores create another one. It comes too late and means nothing: whoever creates one looks for newer
+        ones afterwards.
         """
 
     @abstractmethod
