@@ -216,10 +216,12 @@ class Controller:
     def has_completed(self, transaction: int) -> bool:
         """Whether a transaction has ended, and every output has it. Raises if it ended without effect."""
         if transaction in self._transactions.dropped:
-            raise StateError(
-                f"transaction {transaction} was rolled back or skipped: nothing of it took effect"
-            )
+            raise self._without_effect(transaction)
         return self.transaction >= transaction and not any(o.lacks(transaction) for o in self._outputs)
+
+    @staticmethod
+    def _without_effect(transaction: int) -> StateError:
+        return StateError(f"transaction {transaction} was rolled back or skipped: nothing of it took effect")
 
     def flush(self) -> None:
         """Wait until everything accepted so far is in the views and in the outputs that can be reached.
@@ -341,6 +343,9 @@ class Controller:
         except StorageError as error:
             self._break(error)
             request.error = self.error
+        except DivergedError as error:
+            self._write_no_more(error)
+            request.error = self.error
         except PenstockError as error:
             request.error = error
             if request.ask is Ask.TAKE_OVER:  # nobody waits for it; it is asked for again
@@ -389,22 +394,11 @@ class Controller:
         transactions, group = self._transactions, self._group
         machine = transactions.machine
         machine.after(Event.SKIP)
-        if group is not None and not group.has_skipped(machine.number):
-            self._refuse_to_skip_alone(machine.number)
+        if group is not None:
             group.skip(machine.number)
         reason = getattr(self.error, "reason", None) or str(self.error)
         transactions.end(Event.SKIP, Kind.SKIP, {"reason": reason})
         _log.warning("transaction %d was skipped: %s", machine.number, reason)
-
-    def _refuse_to_skip_alone(self, number: int) -> None:
-        """What another replica has run cannot be skipped any more."""
-        for output in self._outputs:
-            if isinstance(output.output, ShardOutput) and output.output.has_changes(number):
-                raise StateError(
-                    f"another replica has run transaction {number}, so it is not to be skipped: try it again"
-                    " with 'resume', and if it still fails here, start this replica anew, with an empty"
-                    " storage directory"
-                )
 
     def _skip_with_others(self) -> None:
         """Other replicas may go on without the transaction that failed here."""
@@ -503,7 +497,7 @@ class Controller:
             lead=lead,
             frontiers=lambda: {output.name: output.delivered for output in self._led},
             reached=reached,
-            fenced=self.fenced,
+            ousted=self._write_no_more,
             promoted=generation.promoted,
             lost=self._lose,
             able=lambda: not self._is_stuck(),
@@ -573,8 +567,9 @@ class Controller:
         except Exception as error:
             self._break(error)
             self.undone = self.error
+        skipped = number in self._transactions.dropped
         for work in [*due, *works]:
-            work.error = self.error
+            work.error = self._without_effect(number) if skipped else self.error
             work.transaction = number
             work.done.set()
         if any(output.wants_whole for output in self._outputs):

@@ -41,7 +41,9 @@ class Generation:
         self._next_attempt = 0.0
 
     def follow(self) -> None:
-        """While another generation writes: drop what it has written, and what is of no use."""
+        """While another generation writes: do as it does, drop what it has written, and what is of no use."""
+        t = self._transactions
+        self._group.confirm(t.machine.last, t.dropped)
         for output in self._outputs:
             if output.follows and isinstance(output.output, ShardOutput) and not output.whole:
                 output.reached(output.output.upper() - 1)
@@ -68,6 +70,7 @@ class Generation:
             evaluate()
         failpoint("replica.caught-up")
         if group.read_only:
+            group.verdicts.insist(t.machine.last, t.dropped)
             group.activate()
         failpoint("replica.activated")
         before = group.before

@@ -116,7 +116,9 @@ class Replayer:
             decided = made.machine.last if made.machine.state is State.READY else made.machine.number
             # A later first transaction is not what was decided, but all that had been before.
             last = max(decided, saved.first) if saved.first else decided
-            self._t.group.join(last, computed, led)
+            confirmed = max(saved.confirmed, saved.first)
+            self._t.group.join(last, computed, led, confirmed)
+            self._t.dropped |= {e.record.transaction for e in entries if e.record.kind is Kind.SKIP}
             if (before := self._t.group.before) is not None:
                 for output in self._t.outputs:
                     output.whole = output.output.remembers and not computed.keeps(output.name, before)

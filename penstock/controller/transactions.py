@@ -40,6 +40,7 @@ from penstock.journal.record import Kind, Portion, Record
 from penstock.replica.computed import Computed
 from penstock.replica.decision import Decision
 from penstock.replica.group import HYDRATION, Group
+from penstock.replica.verdicts import Verdict
 from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
@@ -236,6 +237,10 @@ class Transactions:
         transaction = self.opened
         assert transaction is not None, "something was taken in"
         number = transaction.number
+        verdict = self._verdict(number)
+        if self.group is not None and verdict is Verdict.SKIPPED:
+            self._skip_too(self.group, number)
+            return
         self.machine = self.machine.after(Event.EVALUATE)
         self.error = None
         now = datetime.now(UTC) if self.group is None else transaction.steps[0].record.at
@@ -248,6 +253,7 @@ class Transactions:
                 self.error = error
                 _log.error("%s", error)
                 return
+            self._agree_to_run(number, verdict)
             delivered = {o.name: o.delivered for o in self.outputs if not o.output.remembers}
             note: dict[str, Any] = {"changed": sorted({*result.changed, *self.carried})}
             if delivered:
@@ -261,6 +267,33 @@ class Transactions:
             self.machine = self.machine.after(Event.DELIVER)
         if self.storage.temporary and self.storage.journal.bytes > JOURNAL_BYTES:
             self.storage.journal.trim(self.storage.journal.rotate())
+
+    def _verdict(self, number: int) -> Verdict | None:
+        """What other replicas did with the transaction; None: nothing yet, or there are none."""
+        group = self.group
+        if group is None or number == self.first:
+            return None
+        if group.read_only:  # it may only go on from what the others have, too
+            self._agreed(lambda: group.confirm(number - 1, self.dropped))
+        return self._agreed(lambda: group.verdicts.of(number))
+
+    def _skip_too(self, group: Group, number: int) -> None:
+        """Go on without a transaction that another replica was told to skip."""
+        if group.read_only:  # all before it have their verdicts by now
+            self._agreed(lambda: group.confirm(number - 1, self.dropped))
+        self.end(Event.SKIP, Kind.SKIP, {"reason": "another replica was told to skip it"})
+        group.verdicts.confirmed = number
+        _log.warning("transaction %d was skipped, as in another replica", number)
+
+    def _agree_to_run(self, number: int, known: Verdict | None) -> None:
+        """Have all replicas run a transaction that was evaluated here, before anything follows from it."""
+        group = self.group
+        if group is None or (number == self.first and number > 0):
+            return
+        if known is None and not self._agreed(lambda: group.runs(number)):
+            raise StateError(f"transaction {number} was skipped by another replica while this one ran it.")
+        if not group.read_only:
+            group.verdicts.confirmed = number
 
     def _move(self, positions: dict[str, Any]) -> None:
         """Connectors stand there for good."""

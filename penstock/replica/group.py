@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,13 +22,14 @@ from urllib.parse import quote
 from penstock.connectors import Split
 from penstock.connectors.input.shard import SOURCE as SHARD
 from penstock.connectors.output.shard import ShardOutput
-from penstock.errors import FencedError, PenstockError, ShardError, StateError, StorageError
+from penstock.errors import DivergedError, FencedError, PenstockError, ShardError, StateError, StorageError
 from penstock.journal.arrival import Arrival, gathered
 from penstock.replica.binding import Binding, Entry
 from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
 from penstock.replica.promotion import Progress, progress_key
+from penstock.replica.verdicts import Verdict, Verdicts
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
 from penstock.storage.document import Document
@@ -55,10 +56,17 @@ class Member:
     group: str
     member: str
     generation: int
+    name: str = ""
+    """Of the group."""
 
 
 MEMBER = Document("member", 1, Member)
 MEMBER_FILE = "member.json"
+
+
+def verdicts_of(name: str, id_: str) -> str:
+    """What the log is called that has a group's verdicts."""
+    return f"{name}/verdicts/{id_}"
 
 
 def table_output(table: str) -> str:
@@ -66,12 +74,52 @@ def table_output(table: str) -> str:
     return f"table {table}"
 
 
+def is_replica(storage: Path) -> bool:
+    """Whether a storage directory belongs to a replica."""
+    return (storage / MEMBER_FILE).exists()
+
+
 def refuse_replica(storage: Path) -> None:
     """A replica's directory is of no use alone: its transactions are the group's."""
-    if (storage / MEMBER_FILE).exists():
+    if is_replica(storage):
         raise StateError(
             f"{storage} belongs to a replica of a group: start it as one, with the setting 'group', or give"
             " another directory"
+        )
+
+
+def skip_for_group(storage: Path, config: GroupConfig, number: int) -> None:
+    """Have all replicas go on without a transaction that failed in one which does not run."""
+    member = MEMBER.read(storage / MEMBER_FILE)
+    place = config.place.opened()
+    try:
+        binding = Shard.open(place, f"{member.name}/binding").machine.state
+        if binding.shard != member.group:
+            raise StateError(
+                f"{storage} belongs to a replica of another group than the one in {place}: say where its own"
+                " is"
+            )
+        verdicts = Verdicts(place.log, verdicts_of(member.name, member.group))
+        if member.generation != binding.fence.generation:
+            refuse_skip(number, verdicts.of(number), member.generation)
+        else:
+            refuse_skip(number, verdicts.say(number, Verdict.SKIPPED))
+    finally:
+        place.close()
+
+
+def refuse_skip(number: int, verdict: Verdict | None, read_only: int | None = None) -> None:
+    """`StateError` unless a transaction is skipped in all replicas; `read_only` is the generation of one that
+    has no say."""
+    if verdict is Verdict.RUN:
+        raise StateError(
+            f"another replica has run transaction {number}, so it is not to be skipped: try it again with"
+            " 'resume', and if it still fails here, start this replica anew, with an empty storage directory"
+        )
+    if verdict is None:
+        raise StateError(
+            f"generation {read_only} is read-only, so transaction {number} is not skipped here: skip it in"
+            " the generation that runs, or start this one anew with a program that can run it"
         )
 
 
@@ -85,6 +133,7 @@ class Group:
         """Why the group cannot be asked now."""
         self._purpose = purpose
         self._binding: Binding | None = None
+        self._verdicts: Verdicts | None = None
         self._member = Member("", "", 0)
         self._leave = False
         self._stopped = threading.Event()
@@ -94,7 +143,7 @@ class Group:
         self._known_as = ""
         self._told: dict[str, int] = {}
         self._forgotten = -1
-        """The transaction up to which it is forgotten what was skipped."""
+        """The transaction up to which verdicts are forgotten."""
         self.generation = 0
         self.read_only = False
         """Whether its generation has decided nothing yet: it computes, and writes nothing."""
@@ -116,6 +165,7 @@ class Group:
             place.close()
             raise
         self._leave = temporary
+        self._verdicts = Verdicts(place.log, verdicts_of(config.name, self._binding.id))
         state = self._binding.state
         self._member = self._remembered(storage, self._binding.id, owner, state.fence.generation)
         self.generation = self._binding.generation = self._member.generation
@@ -140,17 +190,16 @@ class Group:
                     " have been deleted and made anew). Give this replica an empty directory."
                 )
             wanted = found.generation if self.config.generation is None else self.config.generation
-            if wanted != found.generation:
-                found = replace(found, generation=wanted)
-                MEMBER.write(path, found)
-            return found
+            if (now := replace(found, generation=wanted, name=self.config.name)) != found:
+                MEMBER.write(path, now)
+            return now
         if owner not in (None, group):
             raise StateError(
                 f"{storage} belongs to a pipeline that ran alone, or in another group, whose transactions"
                 " this group does not know. Give this replica an empty directory."
             )
         generation = runs if self.config.generation is None else self.config.generation
-        made = Member(group, secrets.token_hex(8), generation)
+        made = Member(group, secrets.token_hex(8), generation, self.config.name)
         MEMBER.write(path, made)
         return made
 
@@ -215,11 +264,14 @@ class Group:
         if running is not None and running[0] != self.generation:
             program.refuse_after(running[1], led)
 
-    def join(self, last: int, program: Computed, led: frozenset[str]) -> None:
+    def join(self, last: int, program: Computed, led: frozenset[str], confirmed: int) -> None:
         """Go by what is decided after transaction `last`, and unless it is `read_only` decide, too. `led` are
-        the outputs that only one replica may write."""
-        binding = self._joined
-        binding.join(self._member.member, self._purpose, last, program)
+        the outputs that only one replica may write; `confirmed`: see `Verdicts`."""
+        binding, member = self._joined, self._member.member
+        # What it let go of was confirmed, too.
+        known = max(confirmed, binding.held(member)) if self.read_only else last
+        self.verdicts.confirmed = known
+        binding.join(member, self._purpose, last, program, known)
         if binding.before is not None:
             program.refuse_after(binding.before, led)
         self.settled = binding.before is None and not self.read_only
@@ -274,31 +326,51 @@ class Group:
         """Have rows of clients be a transaction after all that are decided; see `Binding.propose`."""
         return None if self.read_only else self._joined.propose(arrivals, at)
 
-    # -- skipping -------------------------------------------------------------------------------
+    # -- verdicts -------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What becomes of each transaction."""
+        assert self._verdicts is not None, "it was opened"
+        return self._verdicts
 
     def skip(self, number: int) -> None:
-        """Have all replicas go on without a transaction that cannot be evaluated."""
-        self._joined.place.blobs.put(self._skip_key(number), b"{}")
+        """Have all replicas go on without a transaction that cannot be evaluated. Raises if one of them ran
+        it, or if this one is read-only."""
+        verdicts = self.verdicts
+        if self.read_only:
+            refuse_skip(number, verdicts.of(number), self.generation)
+        else:
+            refuse_skip(number, verdicts.say(number, Verdict.SKIPPED))
+        verdicts.confirmed = number
+
+    def confirm(self, last: int, skipped: Container[int]) -> None:
+        """Compare what this replica did up to transaction `last` with what others did, as far as that is
+        known. Raises `DivergedError`."""
+        self.verdicts.confirm(last, skipped)
+        if self.verdicts.confirmed < min(last, self._joined.state.since - 1):
+            raise StorageError(
+                f"the group {self.config.name} in {self.config.place.uri} does not know any more whether"
+                f" transaction {self.verdicts.confirmed + 1} was run: this replica was away for too long."
+                " Start it with an empty storage directory."
+            )
 
     def has_skipped(self, number: int) -> bool:
         """Whether somebody said so."""
-        return self._joined.place.blobs.get(self._skip_key(number)) is not None
+        return self.verdicts.of(number) is Verdict.SKIPPED
 
-    def _skip_key(self, number: int) -> str:
-        return f"{self._skips}/{number:016}"
+    def runs(self, number: int) -> bool:
+        """Have all replicas run a transaction that this one has evaluated, unless it is read-only; False if
+        it was skipped meanwhile."""
+        if self.read_only:
+            return not self.has_skipped(number)
+        return self.verdicts.say(number, Verdict.RUN) is Verdict.RUN
 
-    @property
-    def _skips(self) -> str:
-        return f"{self.config.name}/skipped/{self._joined.id}"
-
-    def _forget_skips(self) -> None:
-        """Of transactions that every replica has."""
+    def _forget_verdicts(self) -> None:
+        """On transactions that every replica has."""
         since = self._joined.state.since
         if self._forgotten < since:
-            blobs = self._joined.place.blobs
-            gone = [key for key in blobs.keys(self._skips) if int(key.rpartition("/")[2]) <= since]
-            if gone:
-                blobs.delete(gone)
+            self.verdicts.trim(since)
             self._forgotten = since
 
     # -- watching -------------------------------------------------------------------------------
@@ -311,7 +383,7 @@ class Group:
         lead: Callable[[bool], None],
         frontiers: Callable[[], Mapping[str, int]],
         reached: Callable[[str, int], None],
-        fenced: Callable[[FencedError], None],
+        ousted: Callable[[PenstockError], None],
         promoted: Callable[[], None],
         follow: Callable[[], None],
         lost: Callable[[PenstockError], None],
@@ -342,8 +414,8 @@ class Group:
                         skip()
                         self._settle(everywhere(), frontiers(), reached)
                     self.trouble = None
-                except FencedError as error:
-                    fenced(error)
+                except (FencedError, DivergedError) as error:
+                    ousted(error)
                     self._resign(lead)
                     return
                 except StorageError as error:
@@ -435,7 +507,8 @@ class Group:
         if self.read_only:
             self._tell_progress()
         if everywhere >= 0:
-            binding.release(everywhere)  # a replica that is new begins with what the tables had there
+            known = min(everywhere, self.verdicts.confirmed) if self.read_only else everywhere
+            binding.release(known)  # a replica that is new begins with what the tables had there
         for output, transaction in frontiers.items():
             key = f"{self.config.name}/outputs/{binding.id}/{quote(output, safe='')}"
             if self.leads:
@@ -446,7 +519,7 @@ class Group:
                 reached(output, int(json.loads(data)["transaction"]))
         if not self.read_only:
             binding.clean()
-            self._forget_skips()
+            self._forget_verdicts()
 
     def _tell_progress(self) -> None:
         """Say how far this replica is, for those who would promote its generation."""

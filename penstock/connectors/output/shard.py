@@ -103,13 +103,6 @@ class ShardOutput(Output):
         with self._watched() as shard:
             return 0 if shard is None else shard.machine.state.upper
 
-    def has_changes(self, transaction: int) -> bool:
-        """Whether somebody wrote changes of a transaction, lately."""
-        with self._watched() as shard:
-            if shard is None:
-                return False
-            return shard.machine.state.disagreement(transaction, transaction, NO_CHANGES) is not None
-
     def check(self, schema: pa.Schema) -> None:
         """Refuse if the shard is there and has other columns."""
         with self._watched() as shard:
