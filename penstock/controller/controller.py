@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakSet
 
 from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import Restored
 from penstock.connectors.output.shard import ShardOutput
+from penstock.controller import outputs as delivering
 from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
 from penstock.controller.generation import Generation
@@ -23,6 +24,7 @@ from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
 from penstock.controller.offered import Offered
 from penstock.controller.outputs import OutputRunner
+from penstock.controller.pace import Pace
 from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Storage
 from penstock.controller.transactions import Transactions
@@ -94,6 +96,8 @@ class Controller:
             self._generation = Generation(group, self._transactions, self.checkpoints, inputs, outputs, queue)
         self._passed_over = restored.passed_over
         self._paused = False
+        self._awaited: str | None = None
+        """What the thread of transactions waits for before it takes anything."""
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
         self._changed = threading.Condition()
@@ -103,6 +107,8 @@ class Controller:
         self._did_not_start = False
         self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
         self._threads += [self._thread(runner.run, runner.name) for runner in inputs]
+        self._pace = Pace(self._where)
+        self._pacer = self._thread(self._keep_pace, "pace")
         self._deliverers = [self._thread(runner.run, runner.name) for runner in outputs]
 
     @staticmethod
@@ -113,7 +119,7 @@ class Controller:
         """Begin to recover, unless it was stopped already; `recovered` waits for the end of it."""
         if self._stopping.is_set():
             return
-        for thread in [*self._deliverers, self._threads[0]]:
+        for thread in [*self._deliverers, self._threads[0], self._pacer]:
             thread.start()
 
     def catch_up(self) -> None:
@@ -152,8 +158,49 @@ class Controller:
     @property
     def stalled(self) -> dict[str, str]:
         """The outputs that get nothing though there is input, and why."""
-        found = {output.name: output.stalled or self._transactions.stalled for output in self._outputs}
+        why = self._why_stalled
+        found = {output.name: output.stalled or why for output in self._outputs}
         return {name: reason for name, reason in found.items() if reason is not None}
+
+    @property
+    def _why_stalled(self) -> str | None:
+        """Why no output gets anything though there is input; None: they do, or there is none."""
+        return self._transactions.stalled or (self._waited_for if self._pace.is_stuck else None)
+
+    def _where(self) -> Hashable | None:
+        """Where transactions stand; None if there is nothing to do, or somebody wants it to wait."""
+        machine, group = self._transactions.machine, self._group
+        if machine.replaying or machine.state in (State.OPEN, State.FAILED) or self._is_stuck():
+            return None
+        decided = group is not None and group.has(machine.number)
+        begun = machine.state is not State.READY
+        if not (begun or decided or self._queue.busy or self._queue.waits):
+            return None
+        tasks = self.engine.tasks() if machine.state is State.EVALUATING else None
+        return machine.last, machine.state, tasks
+
+    @property
+    def _waited_for(self) -> str:
+        """What the next transaction waits for."""
+        machine, awaited = self._transactions.machine, self._awaited
+        if awaited is not None:
+            why = f"waits for {awaited}"
+        elif machine.state is State.EVALUATING:
+            why = "is being evaluated, and Spark has finished no task for a while"
+        elif machine.state is State.COMMITTED:
+            why = "was run, and its changes cannot be read"
+        elif self._queue.busy and self._group is not None:
+            why = "waits for its group, which gives no answer"
+        else:
+            why = "does not begin though there is input"
+        return f"transaction {machine.number} {why}"
+
+    def _keep_pace(self) -> None:
+        while not self._stopping.wait(delivering.STALL_SECONDS / 10):
+            try:
+                self._pace.look()
+            except Exception:  # the JVM may be gone; whoever runs the transaction says so
+                _log.debug("it cannot be seen where transactions stand", exc_info=True)
 
     def release_outputs(self, checkpoint: Entry) -> None:
         """Give held outputs everything that this checkpoint has."""
@@ -452,10 +499,7 @@ class Controller:
             self._watch(self._group, self._generation)
         self._recovered.set()
         while True:
-            for output in self._outputs:
-                output.wait_for_room()
-            for reader in self._transactions.all_readers():
-                reader.wait_for_room()
+            self._wait_for_room()
             failed = self._transactions.machine.state is State.FAILED
             taken = self._queue.take_request() if failed else self._queue.take()
             if taken is None:
@@ -470,6 +514,15 @@ class Controller:
             self._queue.finish()
             self._notify()
             self._untidy.set()
+
+    def _wait_for_room(self) -> None:
+        for output in self._outputs:
+            self._awaited = f"the output {output.name}, for which too much waits already"
+            output.wait_for_room()
+        for reader in self._transactions.all_readers():
+            self._awaited = f"a reader of {reader.view}, for which too much waits already"
+            reader.wait_for_room()
+        self._awaited = None
 
     def _notify(self) -> None:
         with self._changed:
@@ -656,7 +709,7 @@ class Controller:
             reader.unbind()
         self._queue.close(drop=drop)
         self._untidy.set()
-        self._join(self._threads)
+        self._join([*self._threads, self._pacer])
         for output in self._outputs:
             output.stop(drop=drop)
         self._join(self._deliverers)
@@ -704,7 +757,7 @@ class Controller:
             "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
             "views": {v.name: self._transactions.statistics.view(v.name) for v in views},
             "inputs": {runner.name: runner.stats() for runner in self._inputs},
-            "outputs": {o.name: o.stats(self._transactions.stalled) for o in self._outputs if not o.internal},
+            "outputs": {o.name: o.stats(self._why_stalled) for o in self._outputs if not o.internal},
             "group": self.replica,
             "traces": self.engine.trace_stats(),
         }

@@ -26,6 +26,12 @@ MAX_WAITING = 64
 STALL_SECONDS = 30.0
 """An output that gets on by no transaction for so long, though there is one for it, is stalled."""
 
+
+def is_long(since: float) -> bool:
+    """Whether something that has not moved since then is stalled."""
+    return time.monotonic() - since >= STALL_SECONDS
+
+
 _LOOK_SECONDS = 0.05
 
 MAX_HELD_BYTES = 256 << 20
@@ -254,7 +260,7 @@ class OutputRunner:
         failed, or if it is held on purpose."""
         with self._changed:
             since = self._since
-            if since is None or time.monotonic() - since < STALL_SECONDS or self.error is not None:
+            if since is None or not is_long(since) or self.error is not None:
                 return None
             if self._is_held_on_purpose:
                 return None

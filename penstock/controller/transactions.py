@@ -25,7 +25,7 @@ from penstock.connectors import Input, inline_split
 from penstock.controller.changes import Change, Changes, with_change_type
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, Machine, State
-from penstock.controller.outputs import STALL_SECONDS, OutputRunner
+from penstock.controller.outputs import OutputRunner, is_long
 from penstock.controller.recovery import Recorded, digests_of, inputs_of, positions_of
 from penstock.controller.retry import pauses
 from penstock.controller.statistics import Statistics
@@ -106,9 +106,7 @@ class Transactions:
     def stalled(self) -> str | None:
         """What a transaction has waited for, for so long that the outputs are stale."""
         error = self._error
-        if error is None or time.monotonic() - self._error_since < STALL_SECONDS:
-            return None
-        return str(error)
+        return None if error is None or not is_long(self._error_since) else str(error)
 
     def under_way(self) -> dict[str, Any] | None:
         """How far the transaction has come, if there is one."""
@@ -340,14 +338,14 @@ class Transactions:
         """Ask sources about what was recorded or decided, as soon as they can be reached."""
         for pause in pauses():
             try:
-                return ask()
+                found = ask()
+                self.error = None
+                return found
             except UnreachableError as error:
                 self.error = error
                 _log.warning("what was recorded cannot be read yet: %s", error)
                 if self.stopping.wait(pause):
                     raise
-            finally:
-                self.error = None
         raise AssertionError("pauses have no end")
 
     def _readable(self, inputs: Mapping[str, Sequence[Fed]]) -> tuple[dict[str, list[Fed]], set[Owner]]:
