@@ -87,6 +87,7 @@ class Controller:
                     output.follows = True
                 if isinstance(output.output, ShardOutput):
                     output.output.fence = group.fence
+                    output.output.running = lambda: group.running_generation
         self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping, group)
         self._replayer = Replayer(self._transactions, restored, durations)
         self.checkpoints = Checkpoints(self._transactions, saved, self._between, policy)
@@ -549,6 +550,7 @@ class Controller:
             news=self._queue.nudge,
             lead=lead,
             frontiers=lambda: {output.name: output.delivered for output in self._led},
+            computed=lambda: {o.name: o.computed for o in self._outputs if not o.internal},
             reached=reached,
             ousted=self._write_no_more,
             promoted=generation.promoted,

@@ -86,6 +86,10 @@ class OutputRunner:
     rows: int = 0
     error: PenstockError | None = None
     opened: bool = False
+    computed: int = NOTHING
+    """The last transaction that was run here: it has that, or it waits, or nothing of it changed the view."""
+    written: int = NOTHING
+    """The last transaction that another generation wrote, which may not have been run here yet."""
     _passed: int = NOTHING
     """The last transaction up to which everything that changed the view was put."""
     begun: bool = False
@@ -467,6 +471,8 @@ class OutputRunner:
             "status": str(self._shown(reason)),
             "stalled": reason,
             "transaction": self.delivered,
+            "computed": self.computed,
+            "written": max(self.delivered, self.written),
             "behind": self.behind,
             "rows": self.rows,
             "errors": self.errors,

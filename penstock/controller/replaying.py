@@ -111,6 +111,8 @@ class Replayer:
         if self._t.group is not None:
             self._t.group.refuse(computed, led)
         self._open_outputs(entries)
+        for output in self._t.outputs:
+            output.computed = saved.transaction
         made = plan(entries, saved.transaction, saved.positions, self._all_have, saved.first)
         if self._t.group is not None:
             decided = made.machine.last if made.machine.state is State.READY else made.machine.number

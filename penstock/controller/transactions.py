@@ -257,6 +257,8 @@ class Transactions:
             if delivered:
                 note["delivered"] = delivered
             self.append(Kind.COMMIT, at=now, digests=digests_of(result.digests, number), note=note)
+            if self.group is not None:
+                self.group.ran(now)
             self.machine = self.machine.after(Event.COMMIT)
             self._move(positions_of(transaction.steps))
             self.opened = None
@@ -312,9 +314,12 @@ class Transactions:
             for runner in self.inputs:
                 if runner.name in gone:
                     drop(runner.rewind(self.positions[runner.name]))
+        if self.group is not None and steps:
+            self.group.ran(steps[0].record.at)
         self.opened = None
         self.error = None
         self.dropped.add(self.machine.number)
+        self._computed(self.machine.number)
         self.machine = after
         for reader in self.all_readers():
             reader.advance(after.last)
@@ -438,11 +443,17 @@ class Transactions:
                 output.pass_on(number)
         for reader in self.all_readers():
             reader.advance(number)
+        self._computed(number)
         self.carried = {}
         self.machine = self.machine.output(number)
 
+    def _computed(self, number: int) -> None:
+        for output in self.outputs:
+            output.computed = number
+
     def pass_over(self, number: int) -> None:
         """Nobody lacks the changes up to a transaction."""
+        self._computed(number)
         self.carried = {}
         self.machine = self.machine.output(number)
 

@@ -148,6 +148,20 @@ class Binding:
         assert self._last is not None, "it read one"
         return Encoded.of(self._last[1], str(self)).at
 
+    def time_of(self, number: int) -> datetime | None:
+        """The time of a transaction that somebody decided on; None if that is not known any more."""
+        try:
+            rows = self._shard.snapshot(number).to_pylist()
+        except TimeGoneError:
+            return None
+        texts = [row["content"] for row in rows if row["kind"] == _DECISION]
+        return Encoded.of(texts[0], f"{self}: the decision of transaction {number}").at if texts else None
+
+    @property
+    def last_read_at(self) -> datetime | None:
+        """The time of the last transaction that this replica read; None if it read none."""
+        return None if self._last is None else self.last_at
+
     def join(self, member: str, purpose: str, last: int, program: Computed, held: int) -> None:
         """Go by what is decided after `last`, the last transaction that this replica has; what comes after
         `held` is kept for it. `member` stays the same over restarts, `program` is what it computes."""

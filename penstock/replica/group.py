@@ -28,7 +28,7 @@ from penstock.replica.binding import Binding, Entry
 from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
-from penstock.replica.promotion import Progress, progress_key
+from penstock.replica.promotion import Progress, Told, progress_key
 from penstock.replica.verdicts import Verdict, Verdicts
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
@@ -44,6 +44,8 @@ HYDRATION = "hydration"
 
 _HUNG_SECONDS = 30.0
 """A replica that gets on by nothing for so long, though there is something, does not lead."""
+
+_START_SECONDS = 0.5
 
 _SHARE = 0.7
 """A leader stops to lead after this share of the lease without a sign of life that the others saw."""
@@ -151,6 +153,9 @@ class Group:
         """Whether it has taken over from the generation before, if there was one."""
         self._able = True
         self._progress = Progress()
+        self._lag_seconds = 0.0
+        self._ran_at: datetime | None = None
+        """The time of the last transaction that was run here."""
 
     # -- joining --------------------------------------------------------------------------------
 
@@ -275,6 +280,27 @@ class Group:
         if binding.before is not None:
             program.refuse_after(binding.before, led)
         self.settled = binding.before is None and not self.read_only
+        self._ran_at = binding.last_read_at
+        if self.read_only:
+            threading.Thread(target=self._tell_of_start, name="penstock hydration", daemon=True).start()
+
+    def _tell_of_start(self) -> None:
+        """Say that this replica is there, until it has its first transaction."""
+        while self._thread is None and not self._stopped.wait(_START_SECONDS):
+            try:
+                self._progress = self._progress.after(self._joined.refresh().upper - 1, -1)
+                self._tell_progress({})
+            except PenstockError as error:
+                self.trouble = str(error)
+
+    def ran(self, at: datetime) -> None:
+        """A transaction that has this time was run here."""
+        self._ran_at = at
+
+    @property
+    def running_generation(self) -> int:
+        """The one that may decide."""
+        return self._joined.state.fence.generation
 
     def activate(self) -> None:
         """Be one of those who decide."""
@@ -382,6 +408,7 @@ class Group:
         news: Callable[[], None],
         lead: Callable[[bool], None],
         frontiers: Callable[[], Mapping[str, int]],
+        computed: Callable[[], Mapping[str, int]],
         reached: Callable[[str, int], None],
         ousted: Callable[[PenstockError], None],
         promoted: Callable[[], None],
@@ -396,7 +423,8 @@ class Group:
         `last` is the last transaction that ended here, and what came up to `everywhere` is in all outputs;
         `news` is called when others decided on a later one, `lead` when this replica begins or ceases to
         lead. `skip` is called from time to time, to look whether others skipped what fails here. `frontiers`
-        are how far the outputs are which it leads, and `reached` is told how far they are if another one
+        are how far the outputs are which it leads, `computed` how far this replica itself is with each that
+        programs ask for, and `reached` is told how far they are if another one
         leads.
         """
 
@@ -412,7 +440,7 @@ class Group:
                         if self.read_only:
                             follow()
                         skip()
-                        self._settle(everywhere(), frontiers(), reached)
+                        self._settle(everywhere(), frontiers(), computed(), reached)
                     self.trouble = None
                 except (FencedError, DivergedError) as error:
                     ousted(error)
@@ -466,7 +494,7 @@ class Group:
 
     def _take_part(self, free: bool, lead: Callable[[bool], None]) -> None:
         """Whoever cannot go on, or does not though it is `free` to, leaves it to others to lead."""
-        hung = free and self._progress.lag_seconds > max(_HUNG_SECONDS, 3 * self.config.lease)
+        hung = free and self._progress.idle_seconds > max(_HUNG_SECONDS, 3 * self.config.lease)
         if self.read_only:
             return
         if not self._able or hung:
@@ -500,12 +528,17 @@ class Group:
             lead(leads)
 
     def _settle(
-        self, everywhere: int, frontiers: Mapping[str, int], reached: Callable[[str, int], None]
+        self,
+        everywhere: int,
+        frontiers: Mapping[str, int],
+        computed: Mapping[str, int],
+        reached: Callable[[str, int], None],
     ) -> None:
         """Tell others how far this replica is, or be told; let go of what nobody needs."""
         binding = self._joined
+        self._lag_seconds = self._measured_lag()
         if self.read_only:
-            self._tell_progress()
+            self._tell_progress(computed)
         if everywhere >= 0:
             known = min(everywhere, self.verdicts.confirmed) if self.read_only else everywhere
             binding.release(known)  # a replica that is new begins with what the tables had there
@@ -521,14 +554,33 @@ class Group:
             binding.clean()
             self._forget_verdicts()
 
-    def _tell_progress(self) -> None:
+    def _measured_lag(self) -> float:
+        """How much later the last transaction that was decided is than the last one that was run here."""
+        if self._progress.lag == 0:
+            return 0.0
+        newest = self._joined.time_of(self._joined.state.upper - 1)
+        ran = self._ran_at or self._joined.time_of(0)
+        if newest is None or ran is None:  # it is asked again, of what is there then
+            return self._lag_seconds
+        return round(max(0.0, (newest - ran).total_seconds()), 3)
+
+    def _tell_progress(self, computed: Mapping[str, int]) -> None:
         """Say how far this replica is, for those who would promote its generation."""
         key = progress_key(self.config.name, self.generation, self._member.member)
-        self._joined.place.blobs.put(key, self._progress.encoded(ready=self._is_ready))
+        progress = self._progress
+        told = Told(
+            progress.count, self._is_ready, self.is_hydrated, progress.lag, self._lag_seconds, dict(computed)
+        )
+        self._joined.place.blobs.put(key, told.encoded)
+
+    @property
+    def is_hydrated(self) -> bool:
+        """Whether this replica has its first transaction."""
+        return self._thread is not None
 
     @property
     def _is_ready(self) -> bool:
-        return self._able and self._progress.is_ready
+        return self._able and self.is_hydrated and self._progress.is_ready
 
     def stats(self) -> dict[str, Any]:
         """What there is to say of it."""
@@ -542,7 +594,8 @@ class Group:
             "running_generation": state.fence.generation,
             "read_only": self.read_only,
             "lag_transactions": self._progress.lag,
-            "lag_seconds": self._progress.lag_seconds,
+            "lag_seconds": self._lag_seconds,
+            "hydrated": self.is_hydrated,
             "ready": self.read_only and self._is_ready,
             "replicas": live,
             "decided": state.upper - 1,
