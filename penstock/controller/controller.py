@@ -702,6 +702,7 @@ class Controller:
 
     def stop(self, *, drop: bool) -> None:
         """Finish what is queued (or drop it) and end all threads."""
+        ends = not drop and self._ends_for_good
         self._stopping.set()
         for runner in self._inputs:
             runner.stop()
@@ -717,6 +718,8 @@ class Controller:
         self._join(self._deliverers)
         for reader in self._transactions.all_readers():
             reader.close()
+        if ends:
+            self._finish_shards()
         for output in self._outputs:
             output.output.close()
         leaves = self._transactions.storage.temporary and (
@@ -728,6 +731,21 @@ class Controller:
             if leaves:
                 runner.input.leave()
             runner.input.close()
+
+    @property
+    def _ends_for_good(self) -> bool:
+        """Whether all inputs have ended, and nobody can go on with what this pipeline has."""
+        return self._transactions.storage.temporary and self._group is None and self.has_everything
+
+    def _finish_shards(self) -> None:
+        """Those who read the shards of this pipeline have everything when they have what is there."""
+        for output in self._outputs:
+            if not isinstance(output.output, ShardOutput) or output.error is not None or output.behind:
+                continue
+            try:
+                output.output.finish()
+            except PenstockError as error:
+                _log.warning("the shard of connector %s stays open: %s", output.name, error)
 
     @staticmethod
     def _join(threads: Sequence[threading.Thread]) -> None:

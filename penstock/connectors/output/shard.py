@@ -180,6 +180,12 @@ class ShardOutput(Output):
     def advance(self, transaction: int) -> None:
         self._append(transaction, None)
 
+    def finish(self) -> None:
+        """Nothing will come any more, for good: close the shard, so that those who read it end too."""
+        if self._writer is not None:
+            with told(self.name):
+                self._writer.compare_and_append(None, self._upper, CLOSED)
+
     def _append(self, transaction: int, changes: pa.Table | None) -> None:
         """At a transaction before the upper it is there already; at the upper it is appended."""
         assert self._writer is not None, "it was opened"
