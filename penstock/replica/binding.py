@@ -162,12 +162,13 @@ class Binding:
         """The time of the last transaction that this replica read; None if it read none."""
         return None if self._last is None else self.last_at
 
-    def join(self, member: str, purpose: str, last: int, program: Computed, held: int) -> None:
-        """Go by what is decided after `last`, the last transaction that this replica has; what comes after
-        `held` is kept for it. `member` stays the same over restarts, `program` is what it computes."""
+    def join(self, member: str, purpose: str, last: int, program: Computed, held: int | None = None) -> None:
+        """Go by what is decided after `last`, the last transaction that this replica has. `member` stays the
+        same over restarts, `program` is what it computes. What comes after `held` is kept for it, or after
+        `last`."""
         self._program, self._purpose = program, purpose
         self._refuse_strange(last)
-        self._read_on(member, min(last, held))
+        self._read_on(member, last if held is None else min(last, held))
         if self.state.upper > 0:
             self._load(max(last, 0), kept=last >= 0)
         self._keep()
