@@ -293,3 +293,60 @@ def test_columns_that_the_shard_does_not_have(site: Site) -> None:
     site._running.append(reader)
     reader.start()
     assert "has no column 'a'; it has: g, c, s" in why_it_failed(reader)
+
+
+def chained(site: Site, storage: Path | None, follow: bool = False) -> penstock.Pipeline:
+    """It reads a file, and writes a shard of the sums."""
+    (site.root / "in.json").write_text("".join(f'{{"g": "{g}", "n": {n}}}\n' for n, g in enumerate("aab")))
+    source = {"name": "file_input", "config": {"path": str(site.root / "in.json"), "follow": follow}}
+    format_ = {"name": "json", "config": {"update_format": "raw"}}
+    read = json.dumps([{"name": "file", "transport": source, "format": format_}])
+    out = connector("out", "shard_output", uri=site.place.uri, name="sums")
+    program = f"""
+    CREATE TABLE t (g STRING, n BIGINT) WITH ('connectors' = '{read}');
+    CREATE MATERIALIZED VIEW sums WITH ('connectors' = '{out}') AS
+        SELECT g, count(*) AS c, sum(n) AS s FROM t GROUP BY g;
+    """
+    found = penstock.Pipeline("chained", program=program, storage=storage)
+    site._running.append(found)
+    return found
+
+
+def test_what_reads_a_pipeline_that_ended_for_good_ends_too(site: Site) -> None:
+    writer = chained(site, None)
+    writer.start()
+    reader = site.reader()
+    reader.start()
+    assert writer.wait(240)
+    eventually(lambda: total(reader) == (3, 3, 2))
+    assert not reader.inputs_ended, "rows could still be inserted"
+    writer.stop()
+    assert reader.wait(240)
+    assert total(reader) == (3, 3, 2)
+    late = site.reader("late")
+    late.start()
+    assert late.wait(240)
+    assert total(late) == (3, 3, 2)
+    reader.stop()
+    reader = site.reader()
+    reader.start()
+    assert reader.wait(240)
+
+
+@pytest.mark.parametrize("why", ["it has a directory", "its input goes on", "it was killed"])
+def test_what_may_go_on_or_is_not_whole_is_not_closed(site: Site, why: str) -> None:
+    storage = site.root / "chained" if why == "it has a directory" else None
+    writer = chained(site, storage, follow=why == "its input goes on")
+    writer.start()
+    eventually(lambda: writer.stats()["tables"]["t"]["rows"] == 3)
+    if why != "its input goes on":
+        assert writer.wait(240)
+    writer.flush()
+    if why == "it was killed":
+        writer.kill()
+    else:
+        writer.stop()
+    assert not site.shard().machine.refresh().closed
+    if storage is not None:
+        writer.start()
+        assert writer.wait(240)

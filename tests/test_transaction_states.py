@@ -206,7 +206,8 @@ class Crashes(RuleBasedStateMachine):
             case Event.ROLL_BACK:
                 return self.opened_by == "client" and self.phase in ("gathers", "failed")
             case Event.SKIP:
-                return self.phase == "failed" and self.number > 0
+                found = self.phase == "failed" or (self.opened_by == "engine" and self.phase == "gathers")
+                return found and self.number > 0
 
     @rule(event=st.sampled_from(Event), changes=st.booleans())
     def anything(self, event: Event, changes: bool) -> None:

@@ -43,6 +43,7 @@ class Saved:
     configuration: dict[str, Any] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)  # by the file that has the changes
     carried: dict[str, str] = field(default_factory=dict)  # the same for a view, see Carried
+    confirmed: int = -1  # of a replica: up to there it is known to have skipped what all others have
 
     @property
     def meaning(self) -> str:

@@ -272,14 +272,19 @@ def resume(
         int | None,
         typer.Option("--skip-transaction", metavar="N", help="Number of the transaction to go on without."),
     ] = None,
+    group: Annotated[str | None, typer.Option(help="Of a replica's directory: where its group is.")] = None,
+    log: Annotated[
+        str | None, typer.Option(help="Where the group's log is, if not in the same place.")
+    ] = None,
+    endpoint: Annotated[str | None, typer.Option(help="URL of a store that speaks S3's protocol.")] = None,
     timeout: Timeout = None,
     no_wait: NoWait = False,
 ) -> None:
     """Have a paused pipeline of the service take in again; or go on without a transaction that failed.
 
-    A directory is the storage of a pipeline that `penstock run` ran: there --skip-transaction is required.
-    Anything else is the name of a pipeline of the service. A transaction that is skipped takes no effect,
-    for good.
+    A directory is the storage of a pipeline that `penstock run` ran: there --skip-transaction is required;
+    or of `penstock replica`: there --group, too. Anything else is the name of a pipeline of the service. A
+    transaction that is skipped takes no effect, for good.
     """
     storage = storage_of(name)
     if storage is None:
@@ -290,7 +295,9 @@ def resume(
     from penstock.controller.skip import skip_transaction
 
     with errors_shown(storage, ""):
-        skip_transaction(storage, skip)
+        place = {"uri": group, "log_uri": log, "endpoint": endpoint}
+        given = {key: value for key, value in place.items() if value is not None}
+        skip_transaction(storage, skip, given or None)
     session.out.answer(
         {"transaction": skip, "skipped": True},
         f"Transaction {skip} is skipped. Run the program again to go on after it.",

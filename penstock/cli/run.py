@@ -55,9 +55,10 @@ def run_program(
                 figures = Figures(pipeline.stats())
             except EvaluationError:
                 if storage is not None and (failed := pipeline.stats()["transaction"]) is not None:
+                    where = "" if group is None else f" --group {group['uri']}"
                     _say(
                         "Run again to try again, or go on without that transaction:"
-                        f" penstock resume {storage} --skip-transaction {failed['number']}"
+                        f" penstock resume {storage} --skip-transaction {failed['number']}{where}"
                     )
                 raise
             finally:

@@ -168,6 +168,7 @@ class Checkpoints:
             paused=dict(t.paused),
             delivered=self._delivered(transaction),
             statistics=t.statistics.saved(),
+            confirmed=transaction if t.group is None else min(transaction, t.group.verdicts.confirmed),
         )
 
     def _delivered(self, transaction: int) -> dict[str, int]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakSet
 
 from penstock.checkpoint.model import Entry
 from penstock.checkpoint.store import Restored
 from penstock.connectors.output.shard import ShardOutput
+from penstock.controller import outputs as delivering
 from penstock.controller.changes import Change, Changes, Slow, with_change_type
 from penstock.controller.checkpoints import RETRY_SECONDS, Checkpoints, Policy
 from penstock.controller.generation import Generation
@@ -23,6 +24,7 @@ from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, State
 from penstock.controller.offered import Offered
 from penstock.controller.outputs import OutputRunner
+from penstock.controller.pace import Pace
 from penstock.controller.replaying import Durations, Replayer
 from penstock.controller.storage import Storage
 from penstock.controller.transactions import Transactions
@@ -85,6 +87,7 @@ class Controller:
                     output.follows = True
                 if isinstance(output.output, ShardOutput):
                     output.output.fence = group.fence
+                    output.output.running = lambda: group.running_generation
         self._transactions = Transactions(engine, storage, saved, inputs, outputs, self._stopping, group)
         self._replayer = Replayer(self._transactions, restored, durations)
         self.checkpoints = Checkpoints(self._transactions, saved, self._between, policy)
@@ -94,6 +97,8 @@ class Controller:
             self._generation = Generation(group, self._transactions, self.checkpoints, inputs, outputs, queue)
         self._passed_over = restored.passed_over
         self._paused = False
+        self._awaited: str | None = None
+        """What the thread of transactions waits for before it takes anything."""
         self._unflushed: list[Work] = []
         self._unflushed_lock = threading.Lock()
         self._changed = threading.Condition()
@@ -103,6 +108,8 @@ class Controller:
         self._did_not_start = False
         self._threads = [self._thread(self._run, "transactions"), self._thread(self._tidy, "tidying")]
         self._threads += [self._thread(runner.run, runner.name) for runner in inputs]
+        self._pace = Pace(self._where)
+        self._pacer = self._thread(self._keep_pace, "pace")
         self._deliverers = [self._thread(runner.run, runner.name) for runner in outputs]
 
     @staticmethod
@@ -113,7 +120,7 @@ class Controller:
         """Begin to recover, unless it was stopped already; `recovered` waits for the end of it."""
         if self._stopping.is_set():
             return
-        for thread in [*self._deliverers, self._threads[0]]:
+        for thread in [*self._deliverers, self._threads[0], self._pacer]:
             thread.start()
 
     def catch_up(self) -> None:
@@ -152,8 +159,49 @@ class Controller:
     @property
     def stalled(self) -> dict[str, str]:
         """The outputs that get nothing though there is input, and why."""
-        found = {output.name: output.stalled or self._transactions.stalled for output in self._outputs}
+        why = self._why_stalled
+        found = {output.name: output.stalled or why for output in self._outputs}
         return {name: reason for name, reason in found.items() if reason is not None}
+
+    @property
+    def _why_stalled(self) -> str | None:
+        """Why no output gets anything though there is input; None: they do, or there is none."""
+        return self._transactions.stalled or (self._waited_for if self._pace.is_stuck else None)
+
+    def _where(self) -> Hashable | None:
+        """Where transactions stand; None if there is nothing to do, or somebody wants it to wait."""
+        machine, group = self._transactions.machine, self._group
+        if machine.replaying or machine.state in (State.OPEN, State.FAILED) or self._is_stuck():
+            return None
+        decided = group is not None and group.has(machine.number)
+        begun = machine.state is not State.READY
+        if not (begun or decided or self._queue.busy or self._queue.waits):
+            return None
+        tasks = self.engine.tasks() if machine.state is State.EVALUATING else None
+        return machine.last, machine.state, tasks
+
+    @property
+    def _waited_for(self) -> str:
+        """What the next transaction waits for."""
+        machine, awaited = self._transactions.machine, self._awaited
+        if awaited is not None:
+            why = f"waits for {awaited}"
+        elif machine.state is State.EVALUATING:
+            why = "is being evaluated, and Spark has finished no task for a while"
+        elif machine.state is State.COMMITTED:
+            why = "was run, and its changes cannot be read"
+        elif self._queue.busy and self._group is not None:
+            why = "waits for its group, which gives no answer"
+        else:
+            why = "does not begin though there is input"
+        return f"transaction {machine.number} {why}"
+
+    def _keep_pace(self) -> None:
+        while not self._stopping.wait(delivering.STALL_SECONDS / 10):
+            try:
+                self._pace.look()
+            except Exception:  # the JVM may be gone; whoever runs the transaction says so
+                _log.debug("it cannot be seen where transactions stand", exc_info=True)
 
     def release_outputs(self, checkpoint: Entry) -> None:
         """Give held outputs everything that this checkpoint has."""
@@ -216,10 +264,12 @@ class Controller:
     def has_completed(self, transaction: int) -> bool:
         """Whether a transaction has ended, and every output has it. Raises if it ended without effect."""
         if transaction in self._transactions.dropped:
-            raise StateError(
-                f"transaction {transaction} was rolled back or skipped: nothing of it took effect"
-            )
+            raise self._without_effect(transaction)
         return self.transaction >= transaction and not any(o.lacks(transaction) for o in self._outputs)
+
+    @staticmethod
+    def _without_effect(transaction: int) -> StateError:
+        return StateError(f"transaction {transaction} was rolled back or skipped: nothing of it took effect")
 
     def flush(self) -> None:
         """Wait until everything accepted so far is in the views and in the outputs that can be reached.
@@ -341,6 +391,9 @@ class Controller:
         except StorageError as error:
             self._break(error)
             request.error = self.error
+        except DivergedError as error:
+            self._write_no_more(error)
+            request.error = self.error
         except PenstockError as error:
             request.error = error
             if request.ask is Ask.TAKE_OVER:  # nobody waits for it; it is asked for again
@@ -389,22 +442,11 @@ class Controller:
         transactions, group = self._transactions, self._group
         machine = transactions.machine
         machine.after(Event.SKIP)
-        if group is not None and not group.has_skipped(machine.number):
-            self._refuse_to_skip_alone(machine.number)
+        if group is not None:
             group.skip(machine.number)
         reason = getattr(self.error, "reason", None) or str(self.error)
         transactions.end(Event.SKIP, Kind.SKIP, {"reason": reason})
         _log.warning("transaction %d was skipped: %s", machine.number, reason)
-
-    def _refuse_to_skip_alone(self, number: int) -> None:
-        """What another replica has run cannot be skipped any more."""
-        for output in self._outputs:
-            if isinstance(output.output, ShardOutput) and output.output.has_changes(number):
-                raise StateError(
-                    f"another replica has run transaction {number}, so it is not to be skipped: try it again"
-                    " with 'resume', and if it still fails here, start this replica anew, with an empty"
-                    " storage directory"
-                )
 
     def _skip_with_others(self) -> None:
         """Other replicas may go on without the transaction that failed here."""
@@ -458,10 +500,7 @@ class Controller:
             self._watch(self._group, self._generation)
         self._recovered.set()
         while True:
-            for output in self._outputs:
-                output.wait_for_room()
-            for reader in self._transactions.all_readers():
-                reader.wait_for_room()
+            self._wait_for_room()
             failed = self._transactions.machine.state is State.FAILED
             taken = self._queue.take_request() if failed else self._queue.take()
             if taken is None:
@@ -476,6 +515,15 @@ class Controller:
             self._queue.finish()
             self._notify()
             self._untidy.set()
+
+    def _wait_for_room(self) -> None:
+        for output in self._outputs:
+            self._awaited = f"the output {output.name}, for which too much waits already"
+            output.wait_for_room()
+        for reader in self._transactions.all_readers():
+            self._awaited = f"a reader of {reader.view}, for which too much waits already"
+            reader.wait_for_room()
+        self._awaited = None
 
     def _notify(self) -> None:
         with self._changed:
@@ -502,8 +550,9 @@ class Controller:
             news=self._queue.nudge,
             lead=lead,
             frontiers=lambda: {output.name: output.delivered for output in self._led},
+            computed=lambda: {o.name: o.computed for o in self._outputs if not o.internal},
             reached=reached,
-            fenced=self.fenced,
+            ousted=self._write_no_more,
             promoted=generation.promoted,
             lost=self._lose,
             able=lambda: not self._is_stuck(),
@@ -573,8 +622,9 @@ class Controller:
         except Exception as error:
             self._break(error)
             self.undone = self.error
+        skipped = number in self._transactions.dropped
         for work in [*due, *works]:
-            work.error = self.error
+            work.error = self._without_effect(number) if skipped else self.error
             work.transaction = number
             work.done.set()
         if any(output.wants_whole for output in self._outputs):
@@ -652,6 +702,7 @@ class Controller:
 
     def stop(self, *, drop: bool) -> None:
         """Finish what is queued (or drop it) and end all threads."""
+        ends = not drop and self._ends_for_good
         self._stopping.set()
         for runner in self._inputs:
             runner.stop()
@@ -661,12 +712,14 @@ class Controller:
             reader.unbind()
         self._queue.close(drop=drop)
         self._untidy.set()
-        self._join(self._threads)
+        self._join([*self._threads, self._pacer])
         for output in self._outputs:
             output.stop(drop=drop)
         self._join(self._deliverers)
         for reader in self._transactions.all_readers():
             reader.close()
+        if ends:
+            self._finish_shards()
         for output in self._outputs:
             output.output.close()
         leaves = self._transactions.storage.temporary and (
@@ -678,6 +731,21 @@ class Controller:
             if leaves:
                 runner.input.leave()
             runner.input.close()
+
+    @property
+    def _ends_for_good(self) -> bool:
+        """Whether all inputs have ended, and nobody can go on with what this pipeline has."""
+        return self._transactions.storage.temporary and self._group is None and self.has_everything
+
+    def _finish_shards(self) -> None:
+        """Those who read the shards of this pipeline have everything when they have what is there."""
+        for output in self._outputs:
+            if not isinstance(output.output, ShardOutput) or output.error is not None or output.behind:
+                continue
+            try:
+                output.output.finish()
+            except PenstockError as error:
+                _log.warning("the shard of connector %s stays open: %s", output.name, error)
 
     @staticmethod
     def _join(threads: Sequence[threading.Thread]) -> None:
@@ -709,7 +777,7 @@ class Controller:
             "tables": {t.name: self._transactions.statistics.table(t.name) for t in tables},
             "views": {v.name: self._transactions.statistics.view(v.name) for v in views},
             "inputs": {runner.name: runner.stats() for runner in self._inputs},
-            "outputs": {o.name: o.stats(self._transactions.stalled) for o in self._outputs if not o.internal},
+            "outputs": {o.name: o.stats(self._why_stalled) for o in self._outputs if not o.internal},
             "group": self.replica,
             "traces": self.engine.trace_stats(),
         }

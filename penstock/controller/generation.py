@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from penstock.connectors import NOTHING
 from penstock.connectors.output.shard import ShardOutput
 from penstock.controller.checkpoints import Checkpoints
 from penstock.controller.inputs import InputRunner
@@ -41,10 +42,20 @@ class Generation:
         self._next_attempt = 0.0
 
     def follow(self) -> None:
-        """While another generation writes: drop what it has written, and what is of no use."""
+        """While another generation writes: do as it does, drop what it has written, and what is of no use."""
+        t = self._transactions
+        self._group.confirm(t.machine.last, t.dropped)
         for output in self._outputs:
             if output.follows and isinstance(output.output, ShardOutput) and not output.whole:
-                output.reached(output.output.upper() - 1)
+                self._compare(output, output.output)
+
+    @staticmethod
+    def _compare(output: OutputRunner, shard: ShardOutput) -> None:
+        """What the other generation wrote must be what this one computed; then nobody needs it here."""
+        computed = output.computed  # before what waits is looked at, so that all up to there is known
+        begin = max(output.delivered, output.hydrated or NOTHING) + 1
+        output.reached(shard.follow(output.waiting(), begin, computed))
+        output.written = shard.written
 
     def promoted(self) -> None:
         """Have the thread of transactions take over, and again after a while if it could not."""
@@ -68,6 +79,7 @@ class Generation:
             evaluate()
         failpoint("replica.caught-up")
         if group.read_only:
+            group.verdicts.insist(t.machine.last, t.dropped)
             group.activate()
         failpoint("replica.activated")
         before = group.before

@@ -61,6 +61,7 @@ LIVE: Mapping[tuple[State, Event], State] = {
     (State.OPEN, Event.EVALUATE): State.EVALUATING,
     (State.OPEN, Event.ROLL_BACK): State.READY,
     (State.STEPPED, Event.EVALUATE): State.EVALUATING,
+    (State.STEPPED, Event.SKIP): State.READY,
     (State.EVALUATING, Event.COMMIT): State.COMMITTED,
     (State.EVALUATING, Event.FAIL): State.FAILED,
     (State.FAILED, Event.EVALUATE): State.EVALUATING,

@@ -26,6 +26,12 @@ MAX_WAITING = 64
 STALL_SECONDS = 30.0
 """An output that gets on by no transaction for so long, though there is one for it, is stalled."""
 
+
+def is_long(since: float) -> bool:
+    """Whether something that has not moved since then is stalled."""
+    return time.monotonic() - since >= STALL_SECONDS
+
+
 _LOOK_SECONDS = 0.05
 
 MAX_HELD_BYTES = 256 << 20
@@ -80,6 +86,10 @@ class OutputRunner:
     rows: int = 0
     error: PenstockError | None = None
     opened: bool = False
+    computed: int = NOTHING
+    """The last transaction that was run here: it has that, or it waits, or nothing of it changed the view."""
+    written: int = NOTHING
+    """The last transaction that another generation wrote, which may not have been run here yet."""
     _passed: int = NOTHING
     """The last transaction up to which everything that changed the view was put."""
     begun: bool = False
@@ -254,7 +264,7 @@ class OutputRunner:
         failed, or if it is held on purpose."""
         with self._changed:
             since = self._since
-            if since is None or time.monotonic() - since < STALL_SECONDS or self.error is not None:
+            if since is None or not is_long(since) or self.error is not None:
                 return None
             if self._is_held_on_purpose:
                 return None
@@ -461,6 +471,8 @@ class OutputRunner:
             "status": str(self._shown(reason)),
             "stalled": reason,
             "transaction": self.delivered,
+            "computed": self.computed,
+            "written": max(self.delivered, self.written),
             "behind": self.behind,
             "rows": self.rows,
             "errors": self.errors,

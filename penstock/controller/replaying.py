@@ -111,12 +111,16 @@ class Replayer:
         if self._t.group is not None:
             self._t.group.refuse(computed, led)
         self._open_outputs(entries)
+        for output in self._t.outputs:
+            output.computed = saved.transaction
         made = plan(entries, saved.transaction, saved.positions, self._all_have, saved.first)
         if self._t.group is not None:
             decided = made.machine.last if made.machine.state is State.READY else made.machine.number
             # A later first transaction is not what was decided, but all that had been before.
             last = max(decided, saved.first) if saved.first else decided
-            self._t.group.join(last, computed, led)
+            confirmed = max(saved.confirmed, saved.first)
+            self._t.group.join(last, computed, led, confirmed)
+            self._t.dropped |= {e.record.transaction for e in entries if e.record.kind is Kind.SKIP}
             if (before := self._t.group.before) is not None:
                 for output in self._t.outputs:
                     output.whole = output.output.remembers and not computed.keeps(output.name, before)

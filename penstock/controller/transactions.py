@@ -25,7 +25,7 @@ from penstock.connectors import Input, inline_split
 from penstock.controller.changes import Change, Changes, with_change_type
 from penstock.controller.inputs import InputRunner
 from penstock.controller.machine import Event, Machine, State
-from penstock.controller.outputs import STALL_SECONDS, OutputRunner
+from penstock.controller.outputs import OutputRunner, is_long
 from penstock.controller.recovery import Recorded, digests_of, inputs_of, positions_of
 from penstock.controller.retry import pauses
 from penstock.controller.statistics import Statistics
@@ -40,6 +40,7 @@ from penstock.journal.record import Kind, Portion, Record
 from penstock.replica.computed import Computed
 from penstock.replica.decision import Decision
 from penstock.replica.group import HYDRATION, Group
+from penstock.replica.verdicts import Verdict
 from penstock.trace.rows import Rows
 
 _log = logging.getLogger("penstock")
@@ -105,9 +106,7 @@ class Transactions:
     def stalled(self) -> str | None:
         """What a transaction has waited for, for so long that the outputs are stale."""
         error = self._error
-        if error is None or time.monotonic() - self._error_since < STALL_SECONDS:
-            return None
-        return str(error)
+        return None if error is None or not is_long(self._error_since) else str(error)
 
     def under_way(self) -> dict[str, Any] | None:
         """How far the transaction has come, if there is one."""
@@ -236,6 +235,10 @@ class Transactions:
         transaction = self.opened
         assert transaction is not None, "something was taken in"
         number = transaction.number
+        verdict = self._verdict(number)
+        if self.group is not None and verdict is Verdict.SKIPPED:
+            self._skip_too(self.group, number)
+            return
         self.machine = self.machine.after(Event.EVALUATE)
         self.error = None
         now = datetime.now(UTC) if self.group is None else transaction.steps[0].record.at
@@ -248,11 +251,14 @@ class Transactions:
                 self.error = error
                 _log.error("%s", error)
                 return
+            self._agree_to_run(number, verdict)
             delivered = {o.name: o.delivered for o in self.outputs if not o.output.remembers}
             note: dict[str, Any] = {"changed": sorted({*result.changed, *self.carried})}
             if delivered:
                 note["delivered"] = delivered
             self.append(Kind.COMMIT, at=now, digests=digests_of(result.digests, number), note=note)
+            if self.group is not None:
+                self.group.ran(now)
             self.machine = self.machine.after(Event.COMMIT)
             self._move(positions_of(transaction.steps))
             self.opened = None
@@ -261,6 +267,33 @@ class Transactions:
             self.machine = self.machine.after(Event.DELIVER)
         if self.storage.temporary and self.storage.journal.bytes > JOURNAL_BYTES:
             self.storage.journal.trim(self.storage.journal.rotate())
+
+    def _verdict(self, number: int) -> Verdict | None:
+        """What other replicas did with the transaction; None: nothing yet, or there are none."""
+        group = self.group
+        if group is None or number == self.first:
+            return None
+        if group.read_only:  # it may only go on from what the others have, too
+            self._agreed(lambda: group.confirm(number - 1, self.dropped))
+        return self._agreed(lambda: group.verdicts.of(number))
+
+    def _skip_too(self, group: Group, number: int) -> None:
+        """Go on without a transaction that another replica was told to skip."""
+        if group.read_only:  # all before it have their verdicts by now
+            self._agreed(lambda: group.confirm(number - 1, self.dropped))
+        self.end(Event.SKIP, Kind.SKIP, {"reason": "another replica was told to skip it"})
+        group.verdicts.confirmed = number
+        _log.warning("transaction %d was skipped, as in another replica", number)
+
+    def _agree_to_run(self, number: int, known: Verdict | None) -> None:
+        """Have all replicas run a transaction that was evaluated here, before anything follows from it."""
+        group = self.group
+        if group is None or (number == self.first and number > 0):
+            return
+        if known is None and not self._agreed(lambda: group.runs(number)):
+            raise StateError(f"transaction {number} was skipped by another replica while this one ran it.")
+        if not group.read_only:
+            group.verdicts.confirmed = number
 
     def _move(self, positions: dict[str, Any]) -> None:
         """Connectors stand there for good."""
@@ -281,9 +314,12 @@ class Transactions:
             for runner in self.inputs:
                 if runner.name in gone:
                     drop(runner.rewind(self.positions[runner.name]))
+        if self.group is not None and steps:
+            self.group.ran(steps[0].record.at)
         self.opened = None
         self.error = None
         self.dropped.add(self.machine.number)
+        self._computed(self.machine.number)
         self.machine = after
         for reader in self.all_readers():
             reader.advance(after.last)
@@ -307,14 +343,14 @@ class Transactions:
         """Ask sources about what was recorded or decided, as soon as they can be reached."""
         for pause in pauses():
             try:
-                return ask()
+                found = ask()
+                self.error = None
+                return found
             except UnreachableError as error:
                 self.error = error
                 _log.warning("what was recorded cannot be read yet: %s", error)
                 if self.stopping.wait(pause):
                     raise
-            finally:
-                self.error = None
         raise AssertionError("pauses have no end")
 
     def _readable(self, inputs: Mapping[str, Sequence[Fed]]) -> tuple[dict[str, list[Fed]], set[Owner]]:
@@ -407,11 +443,17 @@ class Transactions:
                 output.pass_on(number)
         for reader in self.all_readers():
             reader.advance(number)
+        self._computed(number)
         self.carried = {}
         self.machine = self.machine.output(number)
 
+    def _computed(self, number: int) -> None:
+        for output in self.outputs:
+            output.computed = number
+
     def pass_over(self, number: int) -> None:
         """Nobody lacks the changes up to a transaction."""
+        self._computed(number)
         self.carried = {}
         self.machine = self.machine.output(number)
 

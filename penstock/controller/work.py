@@ -229,6 +229,17 @@ class WorkQueue:
             return not self._queue and not self._taken
 
     @property
+    def busy(self) -> bool:
+        """Whether what was taken last is not done with."""
+        return self._taken
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is work that does not wait for more on purpose."""
+        with self._changed:
+            return any(isinstance(item, Work) for item in self._queue) and self._ripe()
+
+    @property
     def dropped(self) -> bool:
         """Whether it was closed, and what was queued forgotten."""
         return self._dropped

@@ -148,12 +148,27 @@ class Binding:
         assert self._last is not None, "it read one"
         return Encoded.of(self._last[1], str(self)).at
 
-    def join(self, member: str, purpose: str, last: int, program: Computed) -> None:
+    def time_of(self, number: int) -> datetime | None:
+        """The time of a transaction that somebody decided on; None if that is not known any more."""
+        try:
+            rows = self._shard.snapshot(number).to_pylist()
+        except TimeGoneError:
+            return None
+        texts = [row["content"] for row in rows if row["kind"] == _DECISION]
+        return Encoded.of(texts[0], f"{self}: the decision of transaction {number}").at if texts else None
+
+    @property
+    def last_read_at(self) -> datetime | None:
+        """The time of the last transaction that this replica read; None if it read none."""
+        return None if self._last is None else self.last_at
+
+    def join(self, member: str, purpose: str, last: int, program: Computed, held: int | None = None) -> None:
         """Go by what is decided after `last`, the last transaction that this replica has. `member` stays the
-        same over restarts, `program` is what it computes."""
+        same over restarts, `program` is what it computes. What comes after `held` is kept for it, or after
+        `last`."""
         self._program, self._purpose = program, purpose
         self._refuse_strange(last)
-        self._read_on(member, last)
+        self._read_on(member, last if held is None else min(last, held))
         if self.state.upper > 0:
             self._load(max(last, 0), kept=last >= 0)
         self._keep()
@@ -489,6 +504,11 @@ class Binding:
                 f"the group {self._group} in {self.place} does not know any more what transaction {last + 1}"
                 " is made of: this replica was away for too long. Start it with an empty storage directory."
             ) from error
+
+    def held(self, member: str) -> int:
+        """The transaction after which everything is kept for a replica; -1: it is not known."""
+        reader = self.state.readers.get(member)
+        return -1 if reader is None else reader.since
 
     def others_have_all(self) -> bool:
         """Whether no other replica needs what made up the transactions that this one knows of."""

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,13 +22,14 @@ from urllib.parse import quote
 from penstock.connectors import Split
 from penstock.connectors.input.shard import SOURCE as SHARD
 from penstock.connectors.output.shard import ShardOutput
-from penstock.errors import FencedError, PenstockError, ShardError, StateError, StorageError
+from penstock.errors import DivergedError, FencedError, PenstockError, ShardError, StateError, StorageError
 from penstock.journal.arrival import Arrival, gathered
 from penstock.replica.binding import Binding, Entry
 from penstock.replica.computed import Computed
 from penstock.replica.config import GroupConfig
 from penstock.replica.decision import Decision
-from penstock.replica.promotion import Progress, forget_progress, progress_key
+from penstock.replica.promotion import Progress, Told, forget_progress, progress_key
+from penstock.replica.verdicts import Verdict, Verdicts
 from penstock.shard.pace import Pace
 from penstock.shard.shard import Shard
 from penstock.shard.state import Fence, State
@@ -45,6 +46,8 @@ HYDRATION = "hydration"
 _HUNG_SECONDS = 30.0
 """A replica that gets on by nothing for so long, though there is something, does not lead."""
 
+_START_SECONDS = 0.5
+
 _SHARE = 0.7
 """A leader stops to lead after this share of the lease without a sign of life that the others saw."""
 
@@ -56,10 +59,17 @@ class Member:
     group: str
     member: str
     generation: int
+    name: str = ""
+    """Of the group."""
 
 
 MEMBER = Document("member", 1, Member)
 MEMBER_FILE = "member.json"
+
+
+def verdicts_of(name: str, id_: str) -> str:
+    """What the log is called that has a group's verdicts."""
+    return f"{name}/verdicts/{id_}"
 
 
 def table_output(table: str) -> str:
@@ -67,12 +77,52 @@ def table_output(table: str) -> str:
     return f"table {table}"
 
 
+def is_replica(storage: Path) -> bool:
+    """Whether a storage directory belongs to a replica."""
+    return (storage / MEMBER_FILE).exists()
+
+
 def refuse_replica(storage: Path) -> None:
     """A replica's directory is of no use alone: its transactions are the group's."""
-    if (storage / MEMBER_FILE).exists():
+    if is_replica(storage):
         raise StateError(
             f"{storage} belongs to a replica of a group: start it as one, with the setting 'group', or give"
             " another directory"
+        )
+
+
+def skip_for_group(storage: Path, config: GroupConfig, number: int) -> None:
+    """Have all replicas go on without a transaction that failed in one which does not run."""
+    member = MEMBER.read(storage / MEMBER_FILE)
+    place = config.place.opened()
+    try:
+        binding = Shard.open(place, f"{member.name}/binding").machine.state
+        if binding.shard != member.group:
+            raise StateError(
+                f"{storage} belongs to a replica of another group than the one in {place}: say where its own"
+                " is"
+            )
+        verdicts = Verdicts(place.log, verdicts_of(member.name, member.group))
+        if member.generation != binding.fence.generation:
+            refuse_skip(number, verdicts.of(number), member.generation)
+        else:
+            refuse_skip(number, verdicts.say(number, Verdict.SKIPPED))
+    finally:
+        place.close()
+
+
+def refuse_skip(number: int, verdict: Verdict | None, read_only: int | None = None) -> None:
+    """`StateError` unless a transaction is skipped in all replicas; `read_only` is the generation of one that
+    has no say."""
+    if verdict is Verdict.RUN:
+        raise StateError(
+            f"another replica has run transaction {number}, so it is not to be skipped: try it again with"
+            " 'resume', and if it still fails here, start this replica anew, with an empty storage directory"
+        )
+    if verdict is None:
+        raise StateError(
+            f"generation {read_only} is read-only, so transaction {number} is not skipped here: skip it in"
+            " the generation that runs, or start this one anew with a program that can run it"
         )
 
 
@@ -86,6 +136,7 @@ class Group:
         """Why the group cannot be asked now."""
         self._purpose = purpose
         self._binding: Binding | None = None
+        self._verdicts: Verdicts | None = None
         self._member = Member("", "", 0)
         self._leave = False
         self._stopped = threading.Event()
@@ -96,7 +147,7 @@ class Group:
         self._told: dict[str, int] = {}
         self._has_forgotten_progress = False
         self._forgotten = -1
-        """The transaction up to which it is forgotten what was skipped."""
+        """The transaction up to which verdicts are forgotten."""
         self.generation = 0
         self.read_only = False
         """Whether its generation has decided nothing yet: it computes, and writes nothing."""
@@ -104,6 +155,9 @@ class Group:
         """Whether it has taken over from the generation before, if there was one."""
         self._able = True
         self._progress = Progress()
+        self._lag_seconds = 0.0
+        self._ran_at: datetime | None = None
+        """The time of the last transaction that was run here."""
 
     # -- joining --------------------------------------------------------------------------------
 
@@ -118,6 +172,7 @@ class Group:
             place.close()
             raise
         self._leave = temporary
+        self._verdicts = Verdicts(place.log, verdicts_of(config.name, self._binding.id))
         state = self._binding.state
         self._member = self._remembered(storage, self._binding.id, owner, state.fence.generation)
         self.generation = self._binding.generation = self._member.generation
@@ -142,17 +197,16 @@ class Group:
                     " have been deleted and made anew). Give this replica an empty directory."
                 )
             wanted = found.generation if self.config.generation is None else self.config.generation
-            if wanted != found.generation:
-                found = replace(found, generation=wanted)
-                MEMBER.write(path, found)
-            return found
+            if (now := replace(found, generation=wanted, name=self.config.name)) != found:
+                MEMBER.write(path, now)
+            return now
         if owner not in (None, group):
             raise StateError(
                 f"{storage} belongs to a pipeline that ran alone, or in another group, whose transactions"
                 " this group does not know. Give this replica an empty directory."
             )
         generation = runs if self.config.generation is None else self.config.generation
-        made = Member(group, secrets.token_hex(8), generation)
+        made = Member(group, secrets.token_hex(8), generation, self.config.name)
         MEMBER.write(path, made)
         return made
 
@@ -217,14 +271,38 @@ class Group:
         if running is not None and running[0] != self.generation:
             program.refuse_after(running[1], led)
 
-    def join(self, last: int, program: Computed, led: frozenset[str]) -> None:
+    def join(self, last: int, program: Computed, led: frozenset[str], confirmed: int) -> None:
         """Go by what is decided after transaction `last`, and unless it is `read_only` decide, too. `led` are
-        the outputs that only one replica may write."""
-        binding = self._joined
-        binding.join(self._member.member, self._purpose, last, program)
+        the outputs that only one replica may write; `confirmed`: see `Verdicts`."""
+        binding, member = self._joined, self._member.member
+        # What it let go of was confirmed, too.
+        known = max(confirmed, binding.held(member)) if self.read_only else last
+        self.verdicts.confirmed = known
+        binding.join(member, self._purpose, last, program, known)
         if binding.before is not None:
             program.refuse_after(binding.before, led)
         self.settled = binding.before is None and not self.read_only
+        self._ran_at = binding.last_read_at
+        if self.read_only:
+            threading.Thread(target=self._tell_of_start, name="penstock hydration", daemon=True).start()
+
+    def _tell_of_start(self) -> None:
+        """Say that this replica is there, until it has its first transaction."""
+        while self._thread is None and not self._stopped.wait(_START_SECONDS):
+            try:
+                self._progress = self._progress.after(self._joined.refresh().upper - 1, -1)
+                self._tell_progress({})
+            except PenstockError as error:
+                self.trouble = str(error)
+
+    def ran(self, at: datetime) -> None:
+        """A transaction that has this time was run here."""
+        self._ran_at = at
+
+    @property
+    def running_generation(self) -> int:
+        """The one that may decide."""
+        return self._joined.state.fence.generation
 
     def activate(self) -> None:
         """Be one of those who decide."""
@@ -276,31 +354,51 @@ class Group:
         """Have rows of clients be a transaction after all that are decided; see `Binding.propose`."""
         return None if self.read_only else self._joined.propose(arrivals, at)
 
-    # -- skipping -------------------------------------------------------------------------------
+    # -- verdicts -------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What becomes of each transaction."""
+        assert self._verdicts is not None, "it was opened"
+        return self._verdicts
 
     def skip(self, number: int) -> None:
-        """Have all replicas go on without a transaction that cannot be evaluated."""
-        self._joined.place.blobs.put(self._skip_key(number), b"{}")
+        """Have all replicas go on without a transaction that cannot be evaluated. Raises if one of them ran
+        it, or if this one is read-only."""
+        verdicts = self.verdicts
+        if self.read_only:
+            refuse_skip(number, verdicts.of(number), self.generation)
+        else:
+            refuse_skip(number, verdicts.say(number, Verdict.SKIPPED))
+        verdicts.confirmed = number
+
+    def confirm(self, last: int, skipped: Container[int]) -> None:
+        """Compare what this replica did up to transaction `last` with what others did, as far as that is
+        known. Raises `DivergedError`."""
+        self.verdicts.confirm(last, skipped)
+        if self.verdicts.confirmed < min(last, self._joined.state.since - 1):
+            raise StorageError(
+                f"the group {self.config.name} in {self.config.place.uri} does not know any more whether"
+                f" transaction {self.verdicts.confirmed + 1} was run: this replica was away for too long."
+                " Start it with an empty storage directory."
+            )
 
     def has_skipped(self, number: int) -> bool:
         """Whether somebody said so."""
-        return self._joined.place.blobs.get(self._skip_key(number)) is not None
+        return self.verdicts.of(number) is Verdict.SKIPPED
 
-    def _skip_key(self, number: int) -> str:
-        return f"{self._skips}/{number:016}"
+    def runs(self, number: int) -> bool:
+        """Have all replicas run a transaction that this one has evaluated, unless it is read-only; False if
+        it was skipped meanwhile."""
+        if self.read_only:
+            return not self.has_skipped(number)
+        return self.verdicts.say(number, Verdict.RUN) is Verdict.RUN
 
-    @property
-    def _skips(self) -> str:
-        return f"{self.config.name}/skipped/{self._joined.id}"
-
-    def _forget_skips(self) -> None:
-        """Of transactions that every replica has."""
+    def _forget_verdicts(self) -> None:
+        """On transactions that every replica has."""
         since = self._joined.state.since
         if self._forgotten < since:
-            blobs = self._joined.place.blobs
-            gone = [key for key in blobs.keys(self._skips) if int(key.rpartition("/")[2]) <= since]
-            if gone:
-                blobs.delete(gone)
+            self.verdicts.trim(since)
             self._forgotten = since
 
     # -- watching -------------------------------------------------------------------------------
@@ -312,8 +410,9 @@ class Group:
         news: Callable[[], None],
         lead: Callable[[bool], None],
         frontiers: Callable[[], Mapping[str, int]],
+        computed: Callable[[], Mapping[str, int]],
         reached: Callable[[str, int], None],
-        fenced: Callable[[FencedError], None],
+        ousted: Callable[[PenstockError], None],
         promoted: Callable[[], None],
         follow: Callable[[], None],
         lost: Callable[[PenstockError], None],
@@ -326,7 +425,8 @@ class Group:
         `last` is the last transaction that ended here, and what came up to `everywhere` is in all outputs;
         `news` is called when others decided on a later one, `lead` when this replica begins or ceases to
         lead. `skip` is called from time to time, to look whether others skipped what fails here. `frontiers`
-        are how far the outputs are which it leads, and `reached` is told how far they are if another one
+        are how far the outputs are which it leads, `computed` how far this replica itself is with each that
+        programs ask for, and `reached` is told how far they are if another one
         leads.
         """
 
@@ -345,10 +445,10 @@ class Group:
                         if self.read_only:
                             follow()
                         skip()
-                        self._settle(everywhere(), frontiers(), reached)
+                        self._settle(everywhere(), frontiers(), computed(), reached)
                     self.trouble = None
-                except FencedError as error:
-                    fenced(error)
+                except (FencedError, DivergedError) as error:
+                    ousted(error)
                     self._resign(lead)
                     return
                 except StorageError as error:
@@ -399,7 +499,7 @@ class Group:
 
     def _take_part(self, free: bool, lead: Callable[[bool], None]) -> None:
         """Whoever cannot go on, or does not though it is `free` to, leaves it to others to lead."""
-        hung = free and self._progress.lag_seconds > max(_HUNG_SECONDS, 3 * self.config.lease)
+        hung = free and self._progress.idle_seconds > max(_HUNG_SECONDS, 3 * self.config.lease)
         if self.read_only:
             return
         if not self._able or hung:
@@ -433,14 +533,20 @@ class Group:
             lead(leads)
 
     def _settle(
-        self, everywhere: int, frontiers: Mapping[str, int], reached: Callable[[str, int], None]
+        self,
+        everywhere: int,
+        frontiers: Mapping[str, int],
+        computed: Mapping[str, int],
+        reached: Callable[[str, int], None],
     ) -> None:
         """Tell others how far this replica is, or be told; let go of what nobody needs."""
         binding = self._joined
+        self._lag_seconds = self._measured_lag()
         if self.read_only:
-            self._tell_progress()
+            self._tell_progress(computed)
         if everywhere >= 0:
-            binding.release(everywhere)  # a replica that is new begins with what the tables had there
+            known = min(everywhere, self.verdicts.confirmed) if self.read_only else everywhere
+            binding.release(known)  # a replica that is new begins with what the tables had there
         for output, transaction in frontiers.items():
             key = f"{self.config.name}/outputs/{binding.id}/{quote(output, safe='')}"
             if self.leads:
@@ -451,19 +557,38 @@ class Group:
                 reached(output, int(json.loads(data)["transaction"]))
         if not self.read_only:
             binding.clean()
-            self._forget_skips()
+            self._forget_verdicts()
             if not self._has_forgotten_progress:
                 forget_progress(binding.place, self.config.name, self.generation)
                 self._has_forgotten_progress = True
 
-    def _tell_progress(self) -> None:
+    def _measured_lag(self) -> float:
+        """How much later the last transaction that was decided is than the last one that was run here."""
+        if self._progress.lag == 0:
+            return 0.0
+        newest = self._joined.time_of(self._joined.state.upper - 1)
+        ran = self._ran_at or self._joined.time_of(0)
+        if newest is None or ran is None:  # it is asked again, of what is there then
+            return self._lag_seconds
+        return round(max(0.0, (newest - ran).total_seconds()), 3)
+
+    def _tell_progress(self, computed: Mapping[str, int]) -> None:
         """Say how far this replica is, for those who would promote its generation."""
         key = progress_key(self.config.name, self.generation, self._member.member)
-        self._joined.place.blobs.put(key, self._progress.encoded(ready=self._is_ready))
+        progress = self._progress
+        told = Told(
+            progress.count, self._is_ready, self.is_hydrated, progress.lag, self._lag_seconds, dict(computed)
+        )
+        self._joined.place.blobs.put(key, told.encoded)
+
+    @property
+    def is_hydrated(self) -> bool:
+        """Whether this replica has its first transaction."""
+        return self._thread is not None
 
     @property
     def _is_ready(self) -> bool:
-        return self._able and self._progress.is_ready
+        return self._able and self.is_hydrated and self._progress.is_ready
 
     def stats(self) -> dict[str, Any]:
         """What there is to say of it."""
@@ -477,7 +602,8 @@ class Group:
             "running_generation": state.fence.generation,
             "read_only": self.read_only,
             "lag_transactions": self._progress.lag,
-            "lag_seconds": self._progress.lag_seconds,
+            "lag_seconds": self._lag_seconds,
+            "hydrated": self.is_hydrated,
             "ready": self.read_only and self._is_ready,
             "replicas": live,
             "decided": state.upper - 1,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from penstock.errors import ShardError, StateError
@@ -48,17 +49,13 @@ class Progress:
         return replace(self, lag=lag, began=began, behind=behind, last=last, count=self.count + 1)
 
     @property
-    def lag_seconds(self) -> float:
+    def idle_seconds(self) -> float:
         """For how long it got on by nothing though there was something."""
         return 0.0 if self.behind is None else round(time.monotonic() - self.behind, 3)
 
     @property
     def is_ready(self) -> bool:
         return self.began is not None and time.monotonic() - self.began >= STABLE_SECONDS
-
-    def encoded(self, *, ready: bool) -> bytes:
-        """For those who would promote it."""
-        return json.dumps(asdict(Told(self.count, ready, self.lag, self.lag_seconds))).encode()
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,24 @@ class Told:
 
     count: int
     ready: bool
+    hydrated: bool
+    """Whether it has run its first transaction: until then it has no views."""
     lag_transactions: int
     lag_seconds: float
+    """How much later the last transaction that was decided is than the last one that it ran."""
+    outputs: Mapping[str, int]
+    """The last transaction that it computed for each."""
+
+    @property
+    def encoded(self) -> bytes:
+        """For those who would promote it."""
+        return json.dumps(asdict(self)).encode()
+
+    def __str__(self) -> str:
+        if not self.hydrated:
+            return "it computes its views from what the tables have"
+        behind = f"it is {self.lag_transactions} transactions and {self.lag_seconds:.1f} seconds behind"
+        return f"{behind}; its outputs are at transaction {min(self.outputs.values(), default=-1)}"
 
 
 def progress_key(group: str, generation: int, member: str) -> str:
@@ -113,7 +126,7 @@ def _refuse_unready(place: Place, group: str, generation: int) -> None:
     while True:
         found = _told(place, group, generation)
         live = [told for key, told in found.items() if key not in before or told.count > before[key].count]
-        if any(told.ready for told in live):
+        if any(told.ready and told.hydrated for told in live):
             return
         if time.monotonic() > deadline:
             break
@@ -123,10 +136,10 @@ def _refuse_unready(place: Place, group: str, generation: int) -> None:
             f"no replica of generation {generation} of the group {group} runs: start one, and wait until it"
             " is ready; or use force"
         )
-    best = min(live, key=lambda told: told.lag_transactions)
+    best = min(live, key=lambda told: (not told.hydrated, told.lag_transactions))
     raise StateError(
-        f"generation {generation} of the group {group} is not ready: it is {best.lag_transactions}"
-        f" transactions and {best.lag_seconds:.1f} seconds behind. Wait until it has caught up, or use force."
+        f"generation {generation} of the group {group} is not ready: {best}. Wait until it has caught up, or"
+        " use force."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from penstock.shard.keeping import Keeper
@@ -94,6 +95,10 @@ class Follower:
 
     def longest_pause(self, since: float) -> float:
         return max((pause for at, pause in self.pauses if at >= since), default=0.0)
+
+    def usual_pause(self, until: float) -> float:
+        """Between two transactions, on this machine as busy as it was."""
+        return median(pause for at, pause in self.pauses if at < until)
 
     def close(self) -> None:
         """Raises what was wrong."""

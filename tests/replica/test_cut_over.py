@@ -125,9 +125,9 @@ def test_a_reader_sees_every_transaction_once(site: Site) -> None:
     until(lambda: reader.values == of(*ids))
     until(lambda: delivered(site) == of(*ids))
     reader.close()
-    pause = reader.longest_pause(before)
-    print(f"the longest pause that a reader saw: {pause:.2f} s")
-    assert pause < 10  # as a figure in docs; this machine may be busy
+    pause, usual = reader.longest_pause(before), reader.usual_pause(before)
+    print(f"the longest pause that a reader saw: {pause:.2f} s; usually it was {usual:.2f} s")
+    assert pause <= max(2.0, 6 * usual)  # two seconds, where the machine has time for it
 
 
 def test_the_leader_dies_while_the_new_one_holds_its_batch(site: Site) -> None:

@@ -7,7 +7,7 @@ only where the one before it ended: so each is there once, however often it is d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +20,7 @@ from penstock.connectors.interface import NOTHING, Output
 from penstock.connectors.shard import FIELDS, name_of, place_of, told
 from penstock.errors import ConnectorError, DivergedError, PenstockError, TimeGoneError
 from penstock.shard.keeping import Keeper
-from penstock.shard.rows import TIME, WEIGHT, with_times
+from penstock.shard.rows import TIME, WEIGHT, changes_hash, schema_with_time, with_times
 from penstock.shard.shard import Shard
 from penstock.shard.state import CLOSED, NO_CHANGES, Fence
 from penstock.shard.stores.place import Place, PlaceConfig
@@ -46,6 +46,12 @@ class ShardOutput(Output):
         self._until = until
         self.fence: Callable[[], Fence] = Fence
         """What it writes with: nothing of an earlier generation is taken afterwards."""
+        self.running: Callable[[], int] = lambda: 0
+        """The generation that writes it while this one follows."""
+        self._followed: tuple[int, int] | None = None
+        """That generation, and the first transaction of which it wrote what it computed."""
+        self.written = NOTHING
+        """The last transaction that it wrote."""
         self._config = config
         self._shard_name = shard
         self._place: Place | None = None
@@ -98,17 +104,35 @@ class ShardOutput(Output):
         finally:
             place.close()
 
-    def upper(self) -> int:
-        """How far another generation has written it."""
-        with self._watched() as shard:
-            return 0 if shard is None else shard.machine.state.upper
-
-    def has_changes(self, transaction: int) -> bool:
-        """Whether somebody wrote changes of a transaction, lately."""
+    def follow(self, changes: Sequence[tuple[int, pa.Table]], begin: int, last: int) -> int:
+        """How far another generation has written it, at most up to transaction `last`: what it wrote since
+        `begin` must be these changes, which this generation computed. Raises `DivergedError`."""
         with self._watched() as shard:
             if shard is None:
-                return False
-            return shard.machine.state.disagreement(transaction, transaction, NO_CHANGES) is not None
+                return NOTHING
+            state = shard.machine.state
+            last = min(last, state.upper - 1)
+            self.written = state.upper - 1
+            lower = max(begin, self._begin_of(self.running(), state.upper))
+            schema = schema_with_time(shard.schema)
+            hashes = {n: changes_hash(_at(c, n, schema)) for n, c in changes if lower <= n <= last}
+        for number in sorted({*hashes, last}):
+            found = state.disagreement(lower, number, hashes.get(number, NO_CHANGES))
+            if lower <= number and found is not None:
+                raise DivergedError(
+                    f"the shard {self._shard_name} has other changes for transaction {found} than this"
+                    " generation computed, though its view is the same: one of the two is wrong. Compare"
+                    " their versions, and start this one anew, with an empty storage directory."
+                )
+            lower = number + 1
+        return last
+
+    def _begin_of(self, generation: int, upper: int) -> int:
+        """The first transaction that a generation wrote as it computes it: one that took over may have
+        brought the shard over, now or before."""
+        if self._followed is None:
+            self._followed = (generation, upper if generation else 0)
+        return self._followed[1] if self._followed[0] == generation else CLOSED
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse if the shard is there and has other columns."""
@@ -156,6 +180,12 @@ class ShardOutput(Output):
     def advance(self, transaction: int) -> None:
         self._append(transaction, None)
 
+    def finish(self) -> None:
+        """Nothing will come any more, for good: close the shard, so that those who read it end too."""
+        if self._writer is not None:
+            with told(self.name):
+                self._writer.compare_and_append(None, self._upper, CLOSED)
+
     def _append(self, transaction: int, changes: pa.Table | None) -> None:
         """At a transaction before the upper it is there already; at the upper it is appended."""
         assert self._writer is not None, "it was opened"
@@ -195,6 +225,11 @@ class ShardOutput(Output):
             _log.warning("connector %s: %s", self.name, error)
         if place is not None:
             place.close()
+
+
+def _at(changes: pa.Table, transaction: int, schema: pa.Schema) -> pa.Table:
+    """The changes of a transaction as a shard has them."""
+    return with_times(_signed(changes), transaction).select(schema.names).cast(schema)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
