@@ -6,6 +6,7 @@ not tell which row is whose, and somebody wants to know, one by one.
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,6 +160,7 @@ def _json(
     for number, value in enumerate(values):
         if not value.strip():
             rejections(number, "is not JSON: it is empty", "")
+            value = b""
         elif b"\n" in value:
             try:
                 loads(value)  # refuses one within a string
@@ -170,14 +172,26 @@ def _json(
     return json.parse_json(b"\n".join(lines), settings, target, rejections)
 
 
+def _without_mark(text: bytes) -> bytes:
+    """The text behind its byte order mark, which would stand inside of what is parsed together.
+
+    >>> _without_mark(codecs.BOM_UTF8 + b"1,a")
+    b'1,a'
+    """
+    while text.startswith(codecs.BOM_UTF8):
+        text = text.removeprefix(codecs.BOM_UTF8)
+    return text
+
+
 def _csv(
     values: Sequence[bytes], settings: Mapping[str, Any], target: Target, rejections: MessageRejections
 ) -> Iterator[pa.RecordBatch]:
     lines = []
     for number, value in enumerate(values):
-        line = value.rstrip(b"\r\n")
+        line = _without_mark(value).rstrip(b"\r\n")
         if not line.strip():
             rejections(number, "is not CSV: it is empty", "")
+            line = b""
         elif line.count(b'"') % 2:
             rejections(number, "is not CSV: a quote is not closed", line.decode(errors="replace"))
             line = b""
