@@ -14,7 +14,13 @@ from confluent_kafka.admin import OffsetSpec
 
 import penstock
 from penstock.connectors import mark_of
-from penstock.errors import ConnectorError, DataExpiredError, StorageError, TopicRecreatedError
+from penstock.errors import (
+    ConnectorError,
+    DataCompactedError,
+    DataExpiredError,
+    StorageError,
+    TopicRecreatedError,
+)
 from penstock.sql import parse_program
 from tests.kafka import Kafka, started
 from tests.test_kafka_exactly_once import messages
@@ -104,6 +110,53 @@ def test_what_a_replay_needs_is_gone(kafka: Kafka, tmp_path: Path, caplog: pytes
     send(kafka, topic, 0, 20)
     with pytest.raises(TopicRecreatedError, match="its id was"):
         pipeline(tmp_path, lenient).start()
+
+
+def test_a_replay_of_a_compacted_topic(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with started(log_cleaner_backoff_ms=200, log_initial_task_delay_ms=500) as broker:
+        settings = {"cleanup_policy": "compact", "segment_ms": 100, "max_compaction_lag_ms": 100}
+        topic = broker.create(**settings, min_cleanable_dirty_ratio=0.001)
+        config = {"topic": topic, "bootstrap.servers": broker.address, "envelope": "upsert"}
+
+        def text(**more: Any) -> str:
+            keyed = program(entry("in", "kafka_input", **config, **more))
+            return keyed.replace("id BIGINT,", "id BIGINT PRIMARY KEY,")
+
+        def put(key: int, n: int) -> None:
+            producer.produce(topic, json.dumps({"n": n}).encode(), str(key).encode())
+            producer.flush()
+
+        producer = broker.producer()
+        p = pipeline(tmp_path, text())
+        p.start()
+        for n in range(20):
+            put(n % 2, n)
+        until(lambda: total(p), 18 + 19)
+        p.kill()
+        time.sleep(0.3)
+        put(2, 100)
+        until(lambda: left(broker, topic), 3)
+        with pytest.raises(DataCompactedError, match=r"in: messages of .* compacted .*min\.compaction\.lag"):
+            pipeline(tmp_path, text()).start()
+        with pipeline(tmp_path, text(resume_earliest_if_data_expires=True)) as p:
+            until(lambda: total(p), 18 + 19 + 100)
+        assert "the last message of each key decides" in caplog.text
+
+
+def left(broker: Kafka, topic: str) -> int:
+    """How many messages a partition still has."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.address, "group.id": "not-ours", "enable.partition.eof": True}
+    )
+    found = 0
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found += 1
+        assert message is not None
+    finally:
+        consumer.close()
+    return found
 
 
 def test_a_partition_that_is_added_while_it_runs(kafka: Kafka, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from penstock.connectors.config import Section
 from penstock.errors import ConnectorError, DataExpiredError, TopicRecreatedError, UnreachableError
@@ -74,6 +74,13 @@ _FINAL = frozenset(
 say so of a new partition until they have heard of it."""
 
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+COMPACTED = (
+    "Set 'min.compaction.lag.ms' of the topic to more than the time between checkpoints and that for which"
+    " the pipeline may stand still; to go on with what is there, set 'resume_earliest_if_data_expires' to"
+    " true; to read everything that is there anew, start with an empty storage directory."
+)
+"""What can be done about messages that are gone since another one with their key came."""
 
 EXPIRED = (
     "The topic keeps messages for a shorter time than it took to read them. Make its retention longer; to"
@@ -222,7 +229,7 @@ class Topics:
 
     def describe(self, names: Sequence[str]) -> dict[str, Topic | None]:
         """What there is of these topics; None: nothing."""
-        with self._cluster.errors(f"cannot ask about {_listed(names)}"):
+        with self._cluster.errors(f"cannot ask about {listed(names)}"):
             asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT_SECONDS)
         found: dict[str, Topic | None] = {}
         for name in names:
@@ -236,6 +243,26 @@ class Topics:
                 continue
             id_ = None if told.topic_id is None else str(told.topic_id)
             found[name] = Topic(name, id_, tuple(sorted(p.id for p in told.partitions)))
+        return found
+
+    def compacted(self, names: Sequence[str]) -> list[str]:
+        """The topics of which only the last message of each key is kept, as far as the cluster says."""
+        doing = f"cannot ask how {listed(names)} is cleaned up"
+        with self._cluster.errors(doing):
+            asked = self._admin.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=TIMEOUT_SECONDS
+            )
+        found = []
+        for resource, future in asked.items():
+            try:
+                policy = future.result()["cleanup.policy"].value
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._cluster.failure(error.args[0], doing) from error
+                _log.warning("%s: the right to describe its configuration is missing", doing)
+                continue
+            if "compact" in policy:
+                found.append(resource.name)
         return found
 
     def ends(self, partitions: Sequence[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
@@ -262,7 +289,7 @@ class Topics:
         if not asked:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        doing = f"cannot ask for the offsets of {_listed(sorted({topic for topic, _ in asked}))}"
+        doing = f"cannot ask for the offsets of {listed(sorted({topic for topic, _ in asked}))}"
         with self._cluster.errors(doing):
             told = self._admin.list_offsets(
                 {TopicPartition(*partition): spec for partition, spec in asked.items()},
@@ -275,7 +302,7 @@ class Topics:
         return found
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return f"the topic{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 

@@ -21,6 +21,7 @@ from penstock.controller.recovery import (
     Reopen,
     Replay,
     digests_of,
+    fewer,
     inputs_of,
     joined,
     plan,
@@ -206,6 +207,9 @@ class Replayer:
                 assert transaction.end is not None
                 now = digests_of(result.digests, transaction.number)
                 known = {gap.connector for gap in gaps if gap.transaction == transaction.number}
+                for name in fewer(transaction.end.digests, now):
+                    if name not in known and self._t.may_lack(name, transaction):
+                        known.add(name)
                 verify(transaction.number, transaction.end.digests, now, gaps=known)
             self._t.record(result, None)
             self.progress.transactions_done += len(stage.transactions)

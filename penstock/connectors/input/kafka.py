@@ -20,9 +20,20 @@ from penstock.connectors.config import Section
 from penstock.connectors.input.kafka_config import FIELDS, FIXED, Start, reading_of
 from penstock.connectors.input.kafka_rows import rows_of
 from penstock.connectors.interface import MAX_BATCH_ROWS, READING, Input, Reject, Split
-from penstock.connectors.kafka import EXPIRED, PATIENCE_SECONDS, Cluster, RangeReader, Topic, Topics, named
+from penstock.connectors.kafka import (
+    COMPACTED,
+    EXPIRED,
+    PATIENCE_SECONDS,
+    Cluster,
+    RangeReader,
+    Topic,
+    Topics,
+    listed,
+    named,
+)
 from penstock.errors import (
     ConnectorError,
+    DataCompactedError,
     DataExpiredError,
     PartitionsMissingError,
     TopicRecreatedError,
@@ -373,6 +384,21 @@ class KafkaInput(Input):
         self._ends(topics, read)
         first = topics.starts(_places(read))
         return [kept for split in splits if (kept := self._kept(split, first)) is not None]
+
+    def may_lack(self, splits: Sequence[Split]) -> bool:
+        with named(self.name):
+            names = Topics(self._cluster).compacted(sorted({split.payload["topic"] for split in splits}))
+            if not names:
+                return False
+            gap = f"messages of {listed(names)} were compacted away before they could be read again"
+            if not self._skip_expired:
+                raise DataCompactedError(f"{gap}. {COMPACTED}")
+        if "key_format" in self._reading:
+            left = "the last message of each key decides, and is there or still to come"
+        else:
+            left = "they are missing in the views from now on"
+        _log.error("connector %s: %s; %s", self.name, gap, left)
+        return True
 
     def _kept(self, split: Split, first: Mapping[Place, int]) -> Split | None:
         at = split.payload
