@@ -367,7 +367,6 @@ class OutputRunner:
                         self._changed.wait(_LOOK_SECONDS)
                         return not self._stopped  # it comes again, when that is settled
                 if not self.opened:
-                    self.output.close()
                     self._open()
                     if self.delivered < self.least:
                         raise self.gap()
