@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from penstock.failpoints import FAILPOINTS
 from tests.jvm import Jvm, kept_jvm
@@ -178,7 +178,7 @@ def messages(address: str, topic: str, partition: int) -> Iterator[tuple[int, di
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(30)
             assert message is not None

@@ -484,6 +484,7 @@ def test_a_compacted_topic_has_gaps(kafka: Kafka) -> None:
             assert time.monotonic() < deadline, "the topic is not compacted"
             time.sleep(0.3)
         assert sink.open("p1", SCHEMA) == 10
+        assert "were compacted away" in (sink.forgot or "")
 
 
 def test_what_retention_took_away_is_not_written_again(kafka: Kafka) -> None:

@@ -278,12 +278,23 @@ def test_an_output_whose_messages_have_expired_does_not_begin_anew(kafka: Kafka,
     source = entry("made", "datagen", plan=[{"limit": 10, "fields": {"n": {"range": [1, 2]}}}])
     del source["format"]
     text = program(source, entry("out", "kafka_output", topic=sink, **config))
+
+    def expire() -> None:
+        end = kafka.admin.list_offsets({TopicPartition(sink, 0): OffsetSpec.latest()})
+        place = TopicPartition(sink, 0, next(iter(end.values())).result().offset)
+        kafka.admin.delete_records([place])[place].result(30)
+
     with pipeline(tmp_path, text) as p:
         p.wait()
         until(lambda: p.stats()["outputs"]["out"]["behind"], 0)
-    end = kafka.admin.list_offsets({TopicPartition(sink, 0): OffsetSpec.latest()})
-    place = TopicPartition(sink, 0, next(iter(end.values())).result().offset)
-    kafka.admin.delete_records([place])[place].result(30)
+    expire()
+    with pipeline(tmp_path, text) as p:  # the checkpoint knows that it has everything
+        assert list(messages(kafka.address, sink, 0)) == []
+        p.insert("t", [{"id": 1, "n": 5}])
+        p.flush()
+        assert [list(change) for _, change in messages(kafka.address, sink, 0)] == [["delete"], ["insert"]]
+        p.kill()
+    expire()
     with pytest.raises(ConnectorError, match=r"messages of the topic .* have expired, its own among them"):
         pipeline(tmp_path, text).start()
     kafka.delete(sink)

@@ -56,6 +56,8 @@ class OutputRunner:
     """The last transaction that it has."""
     least: int = NOTHING
     """The transaction up to which it must have everything, for the journal begins after it."""
+    unsure: bool = False
+    """Whether the journal has later transactions than `delivered` for it, which it may have or not."""
     most: int | None = None
     """The transaction that the journal ended with at the start: it cannot have more."""
     limit: int | None = None
@@ -122,9 +124,11 @@ class OutputRunner:
     def _open(self) -> None:
         has = self.output.open(self.owner, self.schema)
         if has < self.delivered and (why := self.output.forgot) is not None:
-            raise ConnectorError(
-                f"the output {self.name} had transactions up to {self.delivered} at least, and {why}"
-            )
+            if self.unsure or self.led:
+                raise ConnectorError(
+                    f"the output {self.name} had transactions up to {self.delivered} at least, and {why}"
+                )
+            has = self.delivered
         if self.output.remembers:
             self.delivered = has
         self.opened = True

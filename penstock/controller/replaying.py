@@ -234,9 +234,17 @@ class Replayer:
         began = joined(entries, self.saved.meaning)
         for output in self._t.outputs:
             output.least = self.saved.delivered.get(output.name, NOTHING)
+            output.unsure = self._has_later(entries, output, known.get(output.name, NOTHING))
             output.open(known.get(output.name, NOTHING))
             if self.saved.transaction >= self.saved.first and not output.follows:
                 self._admit(output, began.get(output.name))
+
+    def _has_later(self, entries: Sequence[Entry], output: OutputRunner, known: int) -> bool:
+        """Whether there was anything for an output after what it is known to have."""
+        changed = (e.record for e in entries if output.view in e.record.note.get("changed", ()))
+        return any(record.transaction > known for record in changed) or any(
+            item.output == output.name and item.transaction > known for item in self._restored.checked.pending
+        )
 
     def _admit(self, output: OutputRunner, began: int | None) -> None:
         """What came before the checkpoint is not in the journal: an output that has nothing of it begins with

@@ -153,10 +153,14 @@ class KafkaOutput(Output):
 
     @property
     def forgot(self) -> str | None:
-        if not self._expired:
+        if self._expired:
+            gone = "have expired"
+        elif self._last != NOTHING and Topics(self._reading).compacted([self._topic]):
+            gone = "were compacted away"  # also such as say that a key is gone
+        else:
             return None
         return (
-            f"messages of the topic {self._topic} have expired, its own among them: nobody can tell what it"
+            f"messages of the topic {self._topic} {gone}, its own among them: nobody can tell what it"
             " has. Delete the topic and create it again to have it begin with the rows of its view at the"
             " next start, or give the output another name."
         )
