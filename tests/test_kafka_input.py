@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,6 +15,13 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.connectors import READING, BadRecord, Split, create_input, read_split
@@ -477,6 +485,27 @@ def test_a_broker_that_is_not_there_is_tried_again(kafka: Kafka) -> None:
     with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1"):
         source.input.poll(10)
     assert time.monotonic() - begin < 15
+
+
+def test_no_right_to_any_group_is_needed() -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with started(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker:
+        everyone, kind = "User:*", AclPermissionType.DENY
+        denied = AclBinding(
+            ResourceType.GROUP, "*", ResourcePatternType.LITERAL, everyone, "*", AclOperation.ALL, kind
+        )
+        broker.admin.create_acls([denied])[denied].result(30)
+        topic = broker.create(partitions=2)
+        producer = broker.producer()
+        source = Source(broker, topic)
+        for number in range(8):
+            send(producer, topic, row(number), partition=number % 2)
+            assert _eventually(source.next) == [row(number)]
+            time.sleep(0.3)
+        with closing(output(broker.address, topic)) as sink:
+            assert sink.open("p1", SCHEMA) == -1
+            sink.write(1, changes((1, 1, "a")))
+            assert sink.open("p1", SCHEMA) == 1
 
 
 def test_lag_and_offsets_of_the_group(kafka: Kafka, producer: Producer) -> None:

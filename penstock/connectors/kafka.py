@@ -58,7 +58,6 @@ _FINAL = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -71,7 +70,8 @@ _FINAL = frozenset(
     }
 )
 """What does not go away by itself. Everything else is tried again, also that a topic is not known: brokers
-say so of a new partition until they have heard of it."""
+say so of a new partition until they have heard of it. And also that a group must not be used: librdkafka asks
+for the coordinator of one, and nothing here needs it."""
 
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
@@ -406,7 +406,7 @@ class RangeReader:
             for index, message in enumerate(messages):
                 error = message.error()
                 if error is not None:
-                    if (message.topic() or topic, max(message.partition(), 0)) != (topic, partition):
+                    if message.topic() and (message.topic(), message.partition()) != (topic, partition):
                         continue  # of what was read before
                     if error.code() == KafkaError._PARTITION_EOF:
                         next_ = max(next_, message.offset())

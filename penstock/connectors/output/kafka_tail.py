@@ -115,7 +115,7 @@ class _Windows:
                 messages = [] if first is None else [first, *self._consumer.consume(_MOST, 0)]
                 for message in messages:
                     partition = message.partition()
-                    if partition not in left:
+                    if message.topic() and partition not in left:
                         continue
                     at = self._next(message)
                     heard = heard if at is None else time.monotonic()
