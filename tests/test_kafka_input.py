@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.connectors import READING, BadRecord, Split, create_input, read_split
+from penstock.connectors import READING, BadRecord, Split, create_input, read_split, schema_registry
 from penstock.connectors.input import kafka as kafka_module
 from penstock.connectors.input.kafka import KafkaInput
 from penstock.connectors.input.kafka_rows import _timestamp
@@ -702,12 +702,20 @@ def test_avro_from_and_to_a_registry(
 
 
 def test_a_schema_that_the_registry_does_not_have(
-    kafka: Kafka, producer: Producer, registry: tuple[Any, str]
+    kafka: Kafka, producer: Producer, registry: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.create()
-    send(producer, topic, b"\0\0\0\0\x63" + encoded(row(1)))
+    messages = [bytes([0, 0, 0, 0, id_]) + encoded(row(1)) for id_ in (1, 99)]
+    send(producer, topic, *messages)
     source = Source(kafka, topic, format={"name": "avro", "config": {"registry_urls": [registry[1]]}})
-    assert source.next() == []
+    splits = source.input.poll(10)
+    for _ in range(2):
+        with pytest.raises(UnreachableError, match=r"Schema not found.*; if that lasts"):
+            source.rows(splits)
+    registry[0].schemas.append(json.dumps(AVRO))  # servers of a registry may know it one after the other
+    monkeypatch.setattr(schema_registry, "MISSING_SECONDS", 0.0)
+    assert [_compared(found) for found in source.rows(splits)] == [row(1)]
+    assert [bad.position for bad in source.bad] == [f"{topic}[0], offset 1"]
     assert "its schema cannot be had" in source.bad[0].reason
     registry[0].broken = True
     fresh = {"registry_urls": [registry[1]], "registry_timeout_secs": 4}

@@ -25,7 +25,7 @@ from penstock.connectors.formats.record import Record, Rejections, Target, to_ba
 from penstock.connectors.interface import INSERT
 from penstock.connectors.misfit import sql_name
 from penstock.connectors.schema_registry import SchemaRegistry
-from penstock.errors import ConnectorError, NoSchemaError
+from penstock.errors import ConnectorError, NoSchemaError, UnreachableError
 from penstock.trace.rows import Index
 
 
@@ -223,7 +223,9 @@ def _avro(
 ) -> Iterator[pa.RecordBatch]:
     registry = _registry(dumps(settings["registry"]))
     own = fastavro.parse_schema(settings["schema"]) if settings["schema"] is not None else None
-    parsed: dict[int, Any] = {}
+    schemas: dict[int, Any] = {}
+    if registry is not None and not settings["skip_schema_id"]:
+        schemas = _schemas(registry, values)
     records = []
     for number, value in enumerate(values):
         body, written = value, own
@@ -237,13 +239,10 @@ def _avro(
                 continue
             body = value[_WIRE_BYTES:]
             if registry is not None:
-                try:
-                    if id_ not in parsed:
-                        parsed[id_] = fastavro.parse_schema(registry.schema(id_))
-                except _NO_SCHEMA as error:
-                    rejections(number, f"its schema cannot be had: {error}", _hex(value))
+                written = schemas[id_]
+                if isinstance(written, Exception):
+                    rejections(number, f"its schema cannot be had: {written}", _hex(value))
                     continue
-                written = parsed[id_]
         try:
             item = fastavro.schemaless_reader(io.BytesIO(body), written or {}, own)
         except Exception as error:  # damaged bytes make the decoder fail in any way
@@ -258,6 +257,22 @@ def _avro(
         fields = {name.lower(): avro.plain(inner) for name, inner in item.items()}
         records.append(Record(number, None, INSERT, fields, item))
     yield from _batch(records, target, rejections)
+
+
+def _schemas(registry: SchemaRegistry, values: Sequence[bytes]) -> dict[int, Any]:
+    """The schemas of messages by their ids, or why there is none."""
+    found: dict[int, Any] = {}
+    waits: Exception | None = None
+    for id_ in sorted({id_ for value in values if (id_ := _schema_id(value)) is not None}):
+        try:
+            found[id_] = fastavro.parse_schema(registry.schema(id_))
+        except _NO_SCHEMA as error:
+            found[id_] = error
+            if registry.may_come(id_):
+                waits = error
+    if waits is not None:
+        raise UnreachableError(f"{waits}; if that lasts, messages that need it are put aside") from waits
+    return found
 
 
 _NO_SCHEMA = (NoSchemaError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
