@@ -14,10 +14,12 @@ from confluent_kafka.admin import OffsetSpec
 
 import penstock
 from penstock.connectors import mark_of
+from penstock.controller import outputs
 from penstock.errors import (
     ConnectorError,
     DataCompactedError,
     DataExpiredError,
+    StateError,
     StorageError,
     TopicRecreatedError,
 )
@@ -213,6 +215,43 @@ def test_a_broker_that_is_away(tmp_path: Path) -> None:
             state[key] = value
         assert state == {'{"odd":0}': {"odd": 0, "n": 10}, '{"odd":1}': {"odd": 1, "n": 14}}
         assert numbers == sorted(numbers)
+
+
+def test_requests_and_restarts_do_not_wait_for_a_broker_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MAX_KEPT", 2)
+    made = entry("made", "datagen", plan=[{"limit": 0, "fields": {}}])
+    del made["format"]
+    nowhere = entry("out", "kafka_output", topic="t", **{"bootstrap.servers": "127.0.0.1:1"})
+    text = program(made, nowhere)
+    p = pipeline(tmp_path, text)
+    p.start()
+    for n in range(2):
+        p.insert("t", [{"id": 1, "n": 1}])
+        p.flush()
+        assert total(p) == n + 1
+    p.insert("t", [{"id": 1, "n": 1}])  # there is no room for it
+    time.sleep(0.5)
+    assert (total(p), p.stats()["queued_rows"]) == (2, 1)
+    p.pause_connector("made")
+    with pytest.raises(StateError, match="no transaction is open"):
+        p.commit_transaction()
+    p.checkpoint()
+    p.kill()
+    p = pipeline(tmp_path, text)
+    p.start()
+    number = p.start_transaction()
+    p.insert("t", [{"id": 1, "n": 5}])
+    p.rollback_transaction(number)
+    number = p.start_transaction()
+    p.insert("t", [{"id": 1, "n": 5}])
+    p.commit_transaction(number)
+    assert total(p) == 7
+    p.kill()
+    monkeypatch.setattr(outputs, "MAX_KEPT", 1)
+    with pipeline(tmp_path, text) as p:  # what it replays has no room, either
+        assert (total(p), p.stats()["outputs"]["out"]["behind"]) == (7, 3)
 
 
 def keyed_messages(address: str, topic: str) -> list[tuple[int, str, Any]]:

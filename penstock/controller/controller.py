@@ -43,6 +43,9 @@ from penstock.replica.group import Group
 
 _log = logging.getLogger("penstock")
 
+_LOOK_SECONDS = 0.05
+"""How often clients are looked after while there is no room for another transaction."""
+
 
 class Controller:
     """Drives an engine: takes input, runs transactions, delivers changes."""
@@ -458,12 +461,14 @@ class Controller:
             self._watch(self._group, self._generation)
         self._recovered.set()
         while True:
-            for output in self._outputs:
-                output.wait_for_room()
-            for reader in self._transactions.all_readers():
-                reader.wait_for_room()
-            failed = self._transactions.machine.state is State.FAILED
-            taken = self._queue.take_request() if failed else self._queue.take()
+            taken: Sequence[Work] | Request | None
+            if self._transactions.machine.state is State.FAILED:
+                taken = self._queue.take_request()
+            elif not self._has_room():
+                if (taken := self._queue.take_ahead()) is None:
+                    continue
+            else:
+                taken = self._queue.take()
             if taken is None:
                 self._finish_ahead()
                 self._notify()
@@ -476,6 +481,15 @@ class Controller:
             self._queue.finish()
             self._notify()
             self._untidy.set()
+
+    def _has_room(self) -> bool:
+        """Whether another transaction may end. What is taken into one that a client opened needs no room."""
+        if self._transactions.machine.client:
+            return True
+        readers = self._transactions.all_readers()
+        return all(output.wait_for_room(_LOOK_SECONDS) for output in self._outputs) and all(
+            reader.wait_for_room(_LOOK_SECONDS) for reader in readers
+        )
 
     def _notify(self) -> None:
         with self._changed:

@@ -23,13 +23,17 @@ _log = logging.getLogger("penstock")
 MAX_WAITING = 64
 """So many transactions may wait for a slow output before it holds the pipeline up."""
 
+MAX_KEPT = 1_000
+"""So many may wait for one that cannot be reached, if they are not too large either; see `MAX_HELD_BYTES`."""
+
 STALL_SECONDS = 30.0
 """An output that gets on by no transaction for so long, though there is one for it, is stalled."""
 
 _LOOK_SECONDS = 0.05
 
 MAX_HELD_BYTES = 256 << 20
-"""So much may wait for a copy of the state, or for another replica; see `limit` and `follows`."""
+"""So much may wait for an output that cannot be reached, for a copy of the state, or for another replica; see
+`limit` and `follows`."""
 
 
 class Status(StrEnum):
@@ -198,16 +202,27 @@ class OutputRunner:
                 self._wait_from_now(moved=False)
                 self._changed.notify_all()
 
-    def wait_for_room(self, *, held: bool = True) -> None:
-        """Wait while too many transactions are queued; not `held`: unless all of them have to wait."""
+    def wait_for_room(self, seconds: float | None = None) -> bool:
+        """Wait while too many transactions are queued, but not for longer; returns whether there is room."""
         with self._changed:
-            while self._is_full and (held or not self.is_held) and not self._unbound and self.error is None:
-                self._changed.wait()
+            return self._changed.wait_for(lambda: not self.is_full, seconds)
+
+    def keep_up(self) -> None:
+        """Wait while too many transactions are queued, as long as it can take them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_full or self.is_held or self._is_away)
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether it cannot be given anything now."""
+        return self.status is Status.RETRYING or not self.opened
 
     @property
     def _is_full(self) -> bool:
-        if not self.is_held:
+        if not self.is_held and not self._is_away:
             return len(self._waiting) >= MAX_WAITING
+        if not self.is_held and len(self._waiting) >= MAX_KEPT:
+            return True
         return sum(int(changes.nbytes) for _, changes in self._waiting) >= MAX_HELD_BYTES
 
     @property
@@ -420,7 +435,9 @@ class OutputRunner:
         return True
 
     def _trouble(self, error: ConnectorError) -> None:
-        self.status = Status.RETRYING
+        with self._changed:
+            self.status = Status.RETRYING
+            self._changed.notify_all()
         self.errors += 1
         if self.last_error != str(error):
             _log.warning("connector %s is tried again: %s", self.name, error)

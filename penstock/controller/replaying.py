@@ -191,7 +191,7 @@ class Replayer:
     def _replay(self, stage: Replay) -> None:
         last = stage.last.number
         for output in self._t.outputs:
-            output.wait_for_room(held=False)  # what is held waits for a checkpoint, and none is taken now
+            output.keep_up()  # what is held waits for a checkpoint, and none is taken now
         self._refuse_if_stopping()
         inputs, gaps = self._t.readable(inputs_of(*stage.transactions))
         with self._t.engine.state.reading():
