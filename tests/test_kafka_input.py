@@ -365,6 +365,8 @@ def test_a_topic_that_was_deleted_and_made_again(kafka: Kafka, producer: Produce
         after.input.poll(10)
     with pytest.raises(TopicRecreatedError, match="its id was"):
         after.input.readable(splits)
+    with pytest.raises(TopicRecreatedError, match="its id was"):
+        source.rows(splits)  # it may have waited to be read
 
 
 def test_a_topic_that_is_made_again_while_it_is_read(kafka: Kafka, producer: Producer) -> None:
@@ -473,6 +475,8 @@ def test_messages_that_expired_before_they_were_read_again(
     left = lenient.input.readable(splits)
     assert [found["id"] for found in lenient.rows(left)] == [6, 7]
     assert [found["id"] for found in lenient.rows(splits)] == [6, 7]
+    gap = [(bad.position, bad.reason) for bad in lenient.bad]
+    assert gap == [(f"{topic}[0], offsets 0 to 6", "expired before they were read")]
     _expire(kafka, topic, 9)
     assert lenient.input.readable(splits) == []
     assert lenient.rows(splits) == []
@@ -629,12 +633,15 @@ def test_json_keys_that_stand_alone_are_one_value(kafka: Kafka, producer: Produc
     topic = kafka.create()
     for key in (b"1", b'5,"id":7', b'{"id": 2}', b"[3]", b"null"):
         send(producer, topic, {"name": "x"}, key=key)
+    send(producer, topic, b"bad", key=b"bad")
     send(producer, topic, b'{"name": "a\nb"}', key=b"9")
     columns = "id BIGINT PRIMARY KEY, name STRING"
     source = Source(kafka, topic, columns, envelope="upsert")
     found = source.rows(source.input.poll(100))
     assert [(r["id"], r["name"]) for r in found] == [(1, "x"), (2, "x"), (9, None)]
     assert "is not JSON" in found[2]["_error"]
+    positions = [bad.position for bad in source.bad]
+    assert sorted(positions) == [f"{topic}[0], offset {n}" for n in (1, 3, 4, 5, 6)], "each is told once"
 
 
 def test_raw_text_and_bytes(kafka: Kafka, producer: Producer) -> None:

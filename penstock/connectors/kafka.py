@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -194,6 +194,15 @@ def named(connector: str) -> Iterator[None]:
         raise type(error)(f"connector {connector}: {error}") from error
 
 
+def recreated(topic: str, found: str) -> TopicRecreatedError:
+    """What to say of a topic that is not the one that was read before."""
+    return TopicRecreatedError(
+        f"the topic {topic} was deleted and made again, or lost messages: {found}. What"
+        " was read of the topic before is in the views. To go on from the new one as well, give the"
+        " connector another name; to begin with the new one only, start with an empty storage directory."
+    )
+
+
 def lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a Kafka connector the one that it is. How its cluster is reached is not of it, nor where it
     begins and what it does about gaps: all of these may be others after a restart.
@@ -340,6 +349,7 @@ class RangeReader:
             enable_partition_eof=True,
             auto_offset_reset="error",
         )
+        self._topics: Topics | None = None
         self._at: tuple[str, str | None, int, int] | None = None
         self._left: list[Message] = []
 
@@ -352,13 +362,14 @@ class RangeReader:
         most: int,
         *,
         topic_id: str | None = None,
-        skip_expired: bool = False,
+        skipped: Callable[[int, int], None] | None = None,
     ) -> Iterator[list[Message]]:
         """The messages with offsets from `start` to before `end`, in lists of at most `most`, or of fewer if
         they are large.
 
         There may be fewer than that: offsets have gaps where a topic is compacted, and where a transaction
-        ended. With `skip_expired` also where messages are not there any more.
+        ended. Where messages are not there any more `skipped` is told from which offset to which, if it is
+        given. What another topic of that name had is refused, after it was read.
         """
         if start >= end:
             return
@@ -418,7 +429,7 @@ class RangeReader:
                     elif error.code() in _OUT_OF_RANGE:
                         if message.offset() not in (next_, OFFSET_INVALID):
                             continue  # the same
-                        next_ = self._after_expired(topic, partition, next_, end, doing, skip=skip_expired)
+                        next_ = self._after_expired(topic, partition, next_, end, doing, skipped)
                     else:
                         self._refuse(error, doing)
                     continue
@@ -436,6 +447,8 @@ class RangeReader:
                     heard = time.monotonic()  # whatever they took who got them
         if gathered:
             yield gathered
+        if topic_id is not None:
+            self._refuse_another(topic, topic_id)
         self._at = (topic, topic_id, partition, end)
 
     def _received(self, most: int) -> list[Message]:
@@ -443,8 +456,24 @@ class RangeReader:
         first = self._consumer.poll(0.2)
         return [] if first is None else [first, *self._consumer.consume(most, 0)]
 
+    def _refuse_another(self, topic: str, topic_id: str) -> None:
+        """An id does not come back, so what has it now had it while it was read."""
+        if self._topics is None:
+            self._topics = Topics(self._cluster)
+        found = self._topics.describe([topic])[topic]
+        if found is None:
+            raise UnreachableError(f"the topic {topic} is gone from Kafka at {self._cluster.shown}")
+        if found.id is not None and found.id != topic_id:
+            raise recreated(topic, f"its id was {topic_id} and is {found.id}")
+
     def _after_expired(
-        self, topic: str, partition: int, next_: int, end: int, doing: str, *, skip: bool
+        self,
+        topic: str,
+        partition: int,
+        next_: int,
+        end: int,
+        doing: str,
+        skipped: Callable[[int, int], None] | None,
     ) -> int:
         """Where to go on, or at least before `end`, if the next offset is not there."""
         with self._cluster.errors(doing):
@@ -455,10 +484,10 @@ class RangeReader:
                 f"{doing}: the partition ends at offset {last}. The topic lost messages, or was deleted and"
                 " made again. Put the messages back, or start with an empty storage directory."
             )
-        if not skip:
+        if skipped is None:
             raise DataExpiredError(f"{doing}: the first one that is still there is {first}. {EXPIRED}")
-        _log.error("%s: offsets up to %d are not there any more, and are left out", doing, first)
         start = min(max(int(first), next_), end)
+        skipped(next_, start)
         self._consumer.assign([TopicPartition(topic, partition, start)])
         return start
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from penstock.connectors.config import Section
 from penstock.connectors.input.kafka_config import FIELDS, FIXED, Start, reading_of
 from penstock.connectors.input.kafka_rows import rows_of
-from penstock.connectors.interface import MAX_BATCH_ROWS, READING, Input, Reject, Split
+from penstock.connectors.interface import MAX_BATCH_ROWS, READING, BadRecord, Input, Reject, Split
 from penstock.connectors.kafka import (
     COMPACTED,
     EXPIRED,
@@ -30,13 +30,13 @@ from penstock.connectors.kafka import (
     Topics,
     listed,
     named,
+    recreated,
 )
 from penstock.errors import (
     ConnectorError,
     DataCompactedError,
     DataExpiredError,
     PartitionsMissingError,
-    TopicRecreatedError,
     UnreachableError,
 )
 
@@ -252,7 +252,7 @@ class KafkaInput(Input):
             next_ = read[topic].next[partition]
             if end < next_:
                 short = f"partition {partition} ends at offset {end}, and was read up to {next_}"
-                raise self._patiently(self._recreated(topic, short))
+                raise self._patiently(recreated(topic, short))
         self._short = None
         return dict(sorted(ends.items()))
 
@@ -337,7 +337,7 @@ class KafkaInput(Input):
         if progress is None:
             return topic
         if progress.id is not None and topic.id is not None and progress.id != topic.id:
-            raise self._recreated(name, f"its id was {progress.id} and is {topic.id}")
+            raise recreated(name, f"its id was {progress.id} and is {topic.id}")
         if missing := sorted(set(progress.next) - set(topic.partitions)):
             raise self._patiently(
                 PartitionsMissingError(
@@ -346,13 +346,6 @@ class KafkaInput(Input):
                 )
             )
         return topic
-
-    def _recreated(self, topic: str, found: str) -> TopicRecreatedError:
-        return TopicRecreatedError(
-            f"the topic {topic} was deleted and made again, or lost messages: {found}. What"
-            " was read of the topic before is in the views. To go on from the new one as well, give the"
-            " connector another name; to begin with the new one only, start with an empty storage directory."
-        )
 
     def _skip(self, place: Place, first: int) -> None:
         topic, partition = place
@@ -462,7 +455,13 @@ def read_kafka(
     reader = _readers.pop(known, None) or RangeReader(cluster)
     place = payload["topic"], payload["partition"], payload["start"], payload["end"]
     label = f"{payload['topic']}[{payload['partition']}]"
-    found = reader.read(*place, MAX_BATCH_ROWS, topic_id=payload["id"], skip_expired=reading["skip_expired"])
+
+    def skipped(start: int, end: int) -> None:
+        _log.error("offsets %d to %d of %s expired before they were read: left out", start, end, label)
+        reject(BadRecord(f"{label}, offsets {start} to {end}", "expired before they were read", ""))
+
+    skip = skipped if reading["skip_expired"] else None
+    found = reader.read(*place, MAX_BATCH_ROWS, topic_id=payload["id"], skipped=skip)
     for messages in found:
         yield from rows_of(messages, label, reading, schema, defaults, reject)
     _readers[known] = reader  # one that failed is not used again
