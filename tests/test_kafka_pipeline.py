@@ -67,6 +67,22 @@ def until(what: Callable[[], Any], wanted: Any = True, seconds: float = 240) -> 
         time.sleep(0.1)
 
 
+def test_the_group_has_the_last_offsets_after_a_stop(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create()
+    config = {"topic": topic, "bootstrap.servers": kafka.address, "group.id": f"watch-{topic}"}
+    send(kafka, topic, 0, 10)
+    with pipeline(tmp_path, program(entry("in", "kafka_input", **config))) as p:
+        number = p.start_transaction()
+        until(lambda: p.stats()["transaction"]["rows"], 10)
+        p.commit_transaction(number)
+    watcher = Consumer({"bootstrap.servers": kafka.address, "group.id": f"watch-{topic}"})
+    try:
+        [place] = watcher.committed([TopicPartition(topic, 0)], timeout=10)
+        assert place.offset == 10
+    finally:
+        watcher.close()
+
+
 def test_a_topic_that_was_made_again_fails_its_connector_and_nothing_else(
     kafka: Kafka, tmp_path: Path
 ) -> None:

@@ -691,7 +691,7 @@ class Controller:
         for runner in self._inputs:
             if leaves:
                 runner.input.leave()
-            runner.input.close()
+            runner.end()
 
     @staticmethod
     def _join(threads: Sequence[threading.Thread]) -> None:

@@ -60,6 +60,9 @@ _QUIET_AFTER_SECONDS = 5.0
 _QUIET_SECONDS = 0.1
 """How often a cluster that has had nothing new for a while is asked whether it has."""
 
+_CLOSE_SECONDS = 2.0
+"""How long a stop waits for the group to have the last offsets."""
+
 Place = tuple[str, int]
 """A partition: its topic and its number."""
 
@@ -96,6 +99,7 @@ class KafkaInput(Input):
         self._skip_expired = skip_expired
         self._topics: Topics | None = None
         self._committer: Consumer | None = None
+        self._uncommitted = 0
         self._progress: dict[str, _Progress] = {}
         self._began: dict[str, _Progress] = {}
         self._unrecorded = False
@@ -218,16 +222,24 @@ class KafkaInput(Input):
             if self._committer is None:
                 self._committer = self._cluster.consumer(on_commit=self._committed)
             self._committer.commit(offsets=offsets, asynchronous=True)
+            self._uncommitted += 1
             self._committer.poll(0)
         except (ConnectorError, KafkaException) as error:
-            self._committed(error, [])
+            self._warn(error)
 
-    def _committed(self, error: Exception | KafkaError | None, _: Sequence[TopicPartition]) -> None:
+    def _committed(self, error: KafkaError | None, _: Sequence[TopicPartition]) -> None:
+        self._uncommitted -= 1
+        self._warn(error)
+
+    def _warn(self, error: Exception | KafkaError | None) -> None:
         if error is not None:
             _log.warning("connector %s: offsets were not committed to the group: %s", self.name, error)
 
     def close(self) -> None:
         if self._committer is not None:
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            while self._uncommitted and time.monotonic() < deadline:
+                self._committer.poll(0.1)
             self._committer.close()
         self._committer = self._topics = None
 
