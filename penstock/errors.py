@@ -72,6 +72,12 @@ class DataExpiredError(ConnectorError):
     code = "DATA_EXPIRED"
 
 
+class DataCompactedError(ConnectorError):
+    """Messages that have to be read again were removed by the compaction of their Kafka topic."""
+
+    code = "DATA_COMPACTED"
+
+
 class TopicRecreatedError(ConnectorError):
     """A Kafka topic is not the one that was read before, or it lost messages at its end."""
 

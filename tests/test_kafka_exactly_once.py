@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from penstock.failpoints import FAILPOINTS
 from tests.jvm import Jvm, kept_jvm
@@ -61,6 +61,7 @@ class Life:
     source: str = ""
     rows: str = ""
     sums: str = ""
+    latest: str = ""
     table: dict[int, Row] = field(default_factory=dict)
     sent: int = 0
     last: int = 0
@@ -69,6 +70,7 @@ class Life:
         self.source = self.broker.create(partitions=PARTITIONS)
         self.rows = self.broker.create(partitions=2)
         self.sums = self.broker.create(partitions=1)
+        self.latest = self.broker.create(partitions=2)
 
     def send(self, messages: int) -> None:
         """More input: a key stays in its partition, and some keys come again."""
@@ -78,7 +80,7 @@ class Life:
             row = (id_, self.chance.randrange(GROUPS), self.chance.randrange(1000))
             self.table[id_] = row
             message = json.dumps(dict(zip(("id", "g", "n"), row, strict=True))).encode()
-            producer.produce(self.source, message, partition=id_ % PARTITIONS)
+            producer.produce(self.source, message, str(id_).encode(), partition=id_ % PARTITIONS)
             self.sent += 1
             if self.sent % 1000 == 0:
                 producer.poll(0)
@@ -95,7 +97,10 @@ class Life:
     ) -> int:
         """Start it; perhaps kill it or the broker so many seconds after it runs. Returns how it ended."""
         kept = {} if jvm is None else jvm.environment
-        arguments = [self.broker.address, self.source, self.rows, self.sums, str(self.sent), str(batch)]
+        # One that is to be killed waits for more than there will be.
+        messages = sys.maxsize if kill is not None else self.sent
+        topics = [self.source, self.rows, self.sums, self.latest]
+        arguments = [self.broker.address, *topics, str(messages), str(batch)]
         with (
             open(self.directory / "stderr", "w+") as errors,
             subprocess.Popen(
@@ -123,13 +128,17 @@ class Life:
                     process.send_signal(signal.SIGKILL)
                 revive.join()
             elif line and kill is not None:
-                time.sleep(kill)
+                until = time.monotonic() + kill
+                while time.monotonic() < until:
+                    self.send(50)
+                    time.sleep(0.05)
                 process.send_signal(signal.SIGKILL)
             process.wait()
             if jvm is not None:
                 jvm.end_application()
             errors.seek(0)
-            assert process.returncode in (0, -9), errors.read()[-4000:]
+            expected = (0, -9) if kill is None else (-9,)
+            assert process.returncode in expected, errors.read()[-4000:]
             return process.returncode
 
     def check(self) -> None:
@@ -141,6 +150,13 @@ class Life:
             groups.setdefault(row[1], []).append(row)
         expected = {(g, len(rows), sum(row[2] for row in rows)) for g, rows in groups.items()}
         assert self.added_up(self.sums, ("g", "c", "s"), partitions=1) == expected
+        latest: dict[bytes, dict[str, int]] = {}
+        for partition in range(2):
+            for message in committed(self.broker.address, self.latest, partition):
+                latest[message.key()] = json.loads(message.value())
+        assert {(row["id"], row["n"]) for row in latest.values()} == {
+            (id_, n) for id_, _, n in self.table.values()
+        }
 
     def added_up(self, topic: str, columns: tuple[str, ...], partitions: int) -> set[Row]:
         """What the changes come to, transaction by transaction: each takes away only what is there, and adds
@@ -168,6 +184,12 @@ class Life:
 
 def messages(address: str, topic: str, partition: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """All that is committed of a partition: the number of the transaction, and the change."""
+    for message in committed(address, topic, partition):
+        yield int(dict(message.headers())["penstock-transaction"]), json.loads(message.value())
+
+
+def committed(address: str, topic: str, partition: int) -> Iterator[Message]:
+    """All that is committed of a partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -178,15 +200,14 @@ def messages(address: str, topic: str, partition: int) -> Iterator[tuple[int, di
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(30)
             assert message is not None
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 return
-            number = dict(message.headers())["penstock-transaction"]
-            yield int(number), json.loads(message.value())
+            yield message
     finally:
         consumer.close()
 

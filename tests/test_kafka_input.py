@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,9 +15,16 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.connectors import READING, BadRecord, Split, create_input, read_split
+from penstock.connectors import READING, BadRecord, Split, create_input, read_split, schema_registry
 from penstock.connectors.input import kafka as kafka_module
 from penstock.connectors.input.kafka import KafkaInput
 from penstock.connectors.input.kafka_rows import _timestamp
@@ -357,6 +365,8 @@ def test_a_topic_that_was_deleted_and_made_again(kafka: Kafka, producer: Produce
         after.input.poll(10)
     with pytest.raises(TopicRecreatedError, match="its id was"):
         after.input.readable(splits)
+    with pytest.raises(TopicRecreatedError, match="its id was"):
+        source.rows(splits)  # it may have waited to be read
 
 
 def test_a_topic_that_is_made_again_while_it_is_read(kafka: Kafka, producer: Producer) -> None:
@@ -465,6 +475,8 @@ def test_messages_that_expired_before_they_were_read_again(
     left = lenient.input.readable(splits)
     assert [found["id"] for found in lenient.rows(left)] == [6, 7]
     assert [found["id"] for found in lenient.rows(splits)] == [6, 7]
+    gap = [(bad.position, bad.reason) for bad in lenient.bad]
+    assert gap == [(f"{topic}[0], offsets 0 to 6", "expired before they were read")]
     _expire(kafka, topic, 9)
     assert lenient.input.readable(splits) == []
     assert lenient.rows(splits) == []
@@ -479,6 +491,27 @@ def test_a_broker_that_is_not_there_is_tried_again(kafka: Kafka) -> None:
     assert time.monotonic() - begin < 15
 
 
+def test_no_right_to_any_group_is_needed() -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with started(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker:
+        everyone, kind = "User:*", AclPermissionType.DENY
+        denied = AclBinding(
+            ResourceType.GROUP, "*", ResourcePatternType.LITERAL, everyone, "*", AclOperation.ALL, kind
+        )
+        broker.admin.create_acls([denied])[denied].result(30)
+        topic = broker.create(partitions=2)
+        producer = broker.producer()
+        source = Source(broker, topic)
+        for number in range(8):
+            send(producer, topic, row(number), partition=number % 2)
+            assert _eventually(source.next) == [row(number)]
+            time.sleep(0.3)
+        with closing(output(broker.address, topic)) as sink:
+            assert sink.open("p1", SCHEMA) == -1
+            sink.write(1, changes((1, 1, "a")))
+            assert sink.open("p1", SCHEMA) == 1
+
+
 def test_lag_and_offsets_of_the_group(kafka: Kafka, producer: Producer) -> None:
     topic = kafka.create()
     send(producer, topic, *(row(i) for i in range(5)))
@@ -490,15 +523,13 @@ def test_lag_and_offsets_of_the_group(kafka: Kafka, producer: Producer) -> None:
         "lag": 2,
     }
     source.input.acknowledge(source.input.position)
+    source.input.close()
     watcher = Consumer({"bootstrap.servers": kafka.address, "group.id": group})
     try:
-        found = _eventually(
-            lambda: [p for p in watcher.committed([TopicPartition(topic, 0)], timeout=10) if p.offset >= 0]
-        )
-        assert found[0].offset == 3
+        [place] = watcher.committed([TopicPartition(topic, 0)], timeout=10)
+        assert place.offset == 3
     finally:
         watcher.close()
-        source.input.close()
 
 
 # -- formats ---------------------------------------------------------------------------------------
@@ -600,12 +631,15 @@ def test_json_keys_that_stand_alone_are_one_value(kafka: Kafka, producer: Produc
     topic = kafka.create()
     for key in (b"1", b'5,"id":7', b'{"id": 2}', b"[3]", b"null"):
         send(producer, topic, {"name": "x"}, key=key)
+    send(producer, topic, b"bad", key=b"bad")
     send(producer, topic, b'{"name": "a\nb"}', key=b"9")
     columns = "id BIGINT PRIMARY KEY, name STRING"
     source = Source(kafka, topic, columns, envelope="upsert")
     found = source.rows(source.input.poll(100))
     assert [(r["id"], r["name"]) for r in found] == [(1, "x"), (2, "x"), (9, None)]
     assert "is not JSON" in found[2]["_error"]
+    positions = [bad.position for bad in source.bad]
+    assert sorted(positions) == [f"{topic}[0], offset {n}" for n in (1, 3, 4, 5, 6)], "each is told once"
 
 
 def test_raw_text_and_bytes(kafka: Kafka, producer: Producer) -> None:
@@ -673,12 +707,20 @@ def test_avro_from_and_to_a_registry(
 
 
 def test_a_schema_that_the_registry_does_not_have(
-    kafka: Kafka, producer: Producer, registry: tuple[Any, str]
+    kafka: Kafka, producer: Producer, registry: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.create()
-    send(producer, topic, b"\0\0\0\0\x63" + encoded(row(1)))
+    messages = [bytes([0, 0, 0, 0, id_]) + encoded(row(1)) for id_ in (1, 99)]
+    send(producer, topic, *messages)
     source = Source(kafka, topic, format={"name": "avro", "config": {"registry_urls": [registry[1]]}})
-    assert source.next() == []
+    splits = source.input.poll(10)
+    for _ in range(2):
+        with pytest.raises(UnreachableError, match=r"Schema not found.*; if that lasts"):
+            source.rows(splits)
+    registry[0].schemas.append(json.dumps(AVRO))  # servers of a registry may know it one after the other
+    monkeypatch.setattr(schema_registry, "MISSING_SECONDS", 0.0)
+    assert [_compared(found) for found in source.rows(splits)] == [row(1)]
+    assert [bad.position for bad in source.bad] == [f"{topic}[0], offset 1"]
     assert "its schema cannot be had" in source.bad[0].reason
     registry[0].broken = True
     fresh = {"registry_urls": [registry[1]], "registry_timeout_secs": 4}

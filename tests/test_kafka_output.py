@@ -484,6 +484,7 @@ def test_a_compacted_topic_has_gaps(kafka: Kafka) -> None:
             assert time.monotonic() < deadline, "the topic is not compacted"
             time.sleep(0.3)
         assert sink.open("p1", SCHEMA) == 10
+        assert "were compacted away" in (sink.forgot or "")
 
 
 def test_what_retention_took_away_is_not_written_again(kafka: Kafka) -> None:
@@ -516,6 +517,43 @@ def test_a_transaction_that_is_open_is_waited_for(kafka: Kafka, monkeypatch: pyt
             sink.open("p1", SCHEMA)
         noise.commit_transaction(10)
         assert sink.open("p1", SCHEMA) == 0
+
+
+def test_a_topic_where_some_transaction_is_always_open(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "_OPEN_SECONDS", 0.5)
+    topic = kafka.create()
+    first, second = other(kafka.address), other(kafka.address)
+    with closing(output(kafka.address, topic)) as sink:
+        first.begin_transaction()
+        first.produce(topic, b"x")
+        first.flush(10)
+        with pytest.raises(UnreachableError, match="of another producer is open"):
+            sink.open("p1", SCHEMA)
+        second.begin_transaction()
+        second.produce(topic, b"y")
+        second.flush(10)
+        first.commit_transaction(10)
+        assert sink.open("p1", SCHEMA) == NOTHING
+        second.abort_transaction(10)
+
+
+def test_what_could_not_be_aborted_is_not_waited_for(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = kafka.create()
+
+    def fails(*_: object) -> None:
+        raise UnreachableError("gone")
+
+    with closing(output(kafka.address, topic)) as sink:
+        sink.open("p1", SCHEMA)
+        sink.write(0, changes((1, 1, "a")))
+        with monkeypatch.context() as patch:
+            patch.setattr(connector._Producer, "_abort", lambda _: None)
+            patch.setattr(connector, "failpoint", fails)
+            with pytest.raises(UnreachableError, match="gone"):
+                sink.write(1, changes((1, 2, "b")))
+        assert len(read(kafka.address, topic, "read_uncommitted")) == 2
+        sink.write(1, changes((1, 2, "b")))
+    assert numbers(kafka.address, topic) == [0, 1]
 
 
 # -- what goes wrong ------------------------------------------------------------------------------

@@ -14,7 +14,15 @@ from confluent_kafka.admin import OffsetSpec
 
 import penstock
 from penstock.connectors import mark_of
-from penstock.errors import ConnectorError, DataExpiredError, StorageError, TopicRecreatedError
+from penstock.controller import outputs
+from penstock.errors import (
+    ConnectorError,
+    DataCompactedError,
+    DataExpiredError,
+    StateError,
+    StorageError,
+    TopicRecreatedError,
+)
 from penstock.sql import parse_program
 from tests.kafka import Kafka, started
 from tests.test_kafka_exactly_once import messages
@@ -57,6 +65,22 @@ def until(what: Callable[[], Any], wanted: Any = True, seconds: float = 240) -> 
     while (found := what()) != wanted:
         assert time.monotonic() < deadline, f"{found!r}, and {wanted!r} is wanted"
         time.sleep(0.1)
+
+
+def test_the_group_has_the_last_offsets_after_a_stop(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create()
+    config = {"topic": topic, "bootstrap.servers": kafka.address, "group.id": f"watch-{topic}"}
+    send(kafka, topic, 0, 10)
+    with pipeline(tmp_path, program(entry("in", "kafka_input", **config))) as p:
+        number = p.start_transaction()
+        until(lambda: p.stats()["transaction"]["rows"], 10)
+        p.commit_transaction(number)
+    watcher = Consumer({"bootstrap.servers": kafka.address, "group.id": f"watch-{topic}"})
+    try:
+        [place] = watcher.committed([TopicPartition(topic, 0)], timeout=10)
+        assert place.offset == 10
+    finally:
+        watcher.close()
 
 
 def test_a_topic_that_was_made_again_fails_its_connector_and_nothing_else(
@@ -104,6 +128,53 @@ def test_what_a_replay_needs_is_gone(kafka: Kafka, tmp_path: Path, caplog: pytes
     send(kafka, topic, 0, 20)
     with pytest.raises(TopicRecreatedError, match="its id was"):
         pipeline(tmp_path, lenient).start()
+
+
+def test_a_replay_of_a_compacted_topic(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with started(log_cleaner_backoff_ms=200, log_initial_task_delay_ms=500) as broker:
+        settings = {"cleanup_policy": "compact", "segment_ms": 100, "max_compaction_lag_ms": 100}
+        topic = broker.create(**settings, min_cleanable_dirty_ratio=0.001)
+        config = {"topic": topic, "bootstrap.servers": broker.address, "envelope": "upsert"}
+
+        def text(**more: Any) -> str:
+            keyed = program(entry("in", "kafka_input", **config, **more))
+            return keyed.replace("id BIGINT,", "id BIGINT PRIMARY KEY,")
+
+        def put(key: int, n: int) -> None:
+            producer.produce(topic, json.dumps({"n": n}).encode(), str(key).encode())
+            producer.flush()
+
+        producer = broker.producer()
+        p = pipeline(tmp_path, text())
+        p.start()
+        for n in range(20):
+            put(n % 2, n)
+        until(lambda: total(p), 18 + 19)
+        p.kill()
+        time.sleep(0.3)
+        put(2, 100)
+        until(lambda: left(broker, topic), 3)
+        with pytest.raises(DataCompactedError, match=r"in: messages of .* compacted .*min\.compaction\.lag"):
+            pipeline(tmp_path, text()).start()
+        with pipeline(tmp_path, text(resume_earliest_if_data_expires=True)) as p:
+            until(lambda: total(p), 18 + 19 + 100)
+        assert "the last message of each key decides" in caplog.text
+
+
+def left(broker: Kafka, topic: str) -> int:
+    """How many messages a partition still has."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.address, "group.id": "not-ours", "enable.partition.eof": True}
+    )
+    found = 0
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found += 1
+        assert message is not None
+    finally:
+        consumer.close()
+    return found
 
 
 def test_a_partition_that_is_added_while_it_runs(kafka: Kafka, tmp_path: Path) -> None:
@@ -160,6 +231,43 @@ def test_a_broker_that_is_away(tmp_path: Path) -> None:
             state[key] = value
         assert state == {'{"odd":0}': {"odd": 0, "n": 10}, '{"odd":1}': {"odd": 1, "n": 14}}
         assert numbers == sorted(numbers)
+
+
+def test_requests_and_restarts_do_not_wait_for_a_broker_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MAX_KEPT", 2)
+    made = entry("made", "datagen", plan=[{"limit": 0, "fields": {}}])
+    del made["format"]
+    nowhere = entry("out", "kafka_output", topic="t", **{"bootstrap.servers": "127.0.0.1:1"})
+    text = program(made, nowhere)
+    p = pipeline(tmp_path, text)
+    p.start()
+    for n in range(2):
+        p.insert("t", [{"id": 1, "n": 1}])
+        p.flush()
+        assert total(p) == n + 1
+    p.insert("t", [{"id": 1, "n": 1}])  # there is no room for it
+    time.sleep(0.5)
+    assert (total(p), p.stats()["queued_rows"]) == (2, 1)
+    p.pause_connector("made")
+    with pytest.raises(StateError, match="no transaction is open"):
+        p.commit_transaction()
+    p.checkpoint()
+    p.kill()
+    p = pipeline(tmp_path, text)
+    p.start()
+    number = p.start_transaction()
+    p.insert("t", [{"id": 1, "n": 5}])
+    p.rollback_transaction(number)
+    number = p.start_transaction()
+    p.insert("t", [{"id": 1, "n": 5}])
+    p.commit_transaction(number)
+    assert total(p) == 7
+    p.kill()
+    monkeypatch.setattr(outputs, "MAX_KEPT", 1)
+    with pipeline(tmp_path, text) as p:  # what it replays has no room, either
+        assert (total(p), p.stats()["outputs"]["out"]["behind"]) == (7, 3)
 
 
 def keyed_messages(address: str, topic: str) -> list[tuple[int, str, Any]]:
@@ -225,12 +333,23 @@ def test_an_output_whose_messages_have_expired_does_not_begin_anew(kafka: Kafka,
     source = entry("made", "datagen", plan=[{"limit": 10, "fields": {"n": {"range": [1, 2]}}}])
     del source["format"]
     text = program(source, entry("out", "kafka_output", topic=sink, **config))
+
+    def expire() -> None:
+        end = kafka.admin.list_offsets({TopicPartition(sink, 0): OffsetSpec.latest()})
+        place = TopicPartition(sink, 0, next(iter(end.values())).result().offset)
+        kafka.admin.delete_records([place])[place].result(30)
+
     with pipeline(tmp_path, text) as p:
         p.wait()
         until(lambda: p.stats()["outputs"]["out"]["behind"], 0)
-    end = kafka.admin.list_offsets({TopicPartition(sink, 0): OffsetSpec.latest()})
-    place = TopicPartition(sink, 0, next(iter(end.values())).result().offset)
-    kafka.admin.delete_records([place])[place].result(30)
+    expire()
+    with pipeline(tmp_path, text) as p:  # the checkpoint knows that it has everything
+        assert list(messages(kafka.address, sink, 0)) == []
+        p.insert("t", [{"id": 1, "n": 5}])
+        p.flush()
+        assert [list(change) for _, change in messages(kafka.address, sink, 0)] == [["delete"], ["insert"]]
+        p.kill()
+    expire()
     with pytest.raises(ConnectorError, match=r"messages of the topic .* have expired, its own among them"):
         pipeline(tmp_path, text).start()
     kafka.delete(sink)

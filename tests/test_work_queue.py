@@ -301,6 +301,19 @@ def test_a_request_that_was_queued_is_answered_though_the_queue_was_closed(queue
     assert queue.take_request() is None
 
 
+def test_a_request_may_go_ahead_of_work_unless_it_opens_a_transaction(queue: WorkQueue) -> None:
+    work, skip, begin, commit = _work(), Request(Ask.SKIP), Request(Ask.BEGIN), Request(Ask.COMMIT)
+    assert queue.take_ahead() is None
+    queue.put(work)
+    for request in (skip, begin, commit):
+        queue.ask(request)
+    assert queue.take_ahead() is skip
+    assert queue.take_ahead() is None, "neither what was sent before, nor what comes after, is out of place"
+    assert queue.take() == [work]
+    assert queue.take_ahead() is begin
+    assert queue.take_ahead() is commit
+
+
 # -- discard ------------------------------------------------------------------------------------
 
 

@@ -128,6 +128,11 @@ class Input(ABC):
         does not allow for that. Any thread may call it. All of it, by default."""
         return splits
 
+    def may_lack(self, splits: Sequence[Split]) -> bool:
+        """Recorded splits, which can be read, give fewer rows than they did: whether that is in order. Raises
+        if the source lets go of rows and the configuration does not allow for that. It is not, by default."""
+        return False
+
     def hold(self, splits: Sequence[Split]) -> None:
         """Another replica handed these out, and this one will read them, too: a source that lets go of what
         nobody needs has to know. Any thread may call it. Nothing by default."""

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from penstock.connectors.config import Section
 from penstock.errors import ConnectorError, DataExpiredError, TopicRecreatedError, UnreachableError
@@ -58,7 +58,6 @@ _FINAL = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -71,9 +70,17 @@ _FINAL = frozenset(
     }
 )
 """What does not go away by itself. Everything else is tried again, also that a topic is not known: brokers
-say so of a new partition until they have heard of it."""
+say so of a new partition until they have heard of it. And also that a group must not be used: librdkafka asks
+for the coordinator of one, and nothing here needs it."""
 
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+COMPACTED = (
+    "Set 'min.compaction.lag.ms' of the topic to more than the time between checkpoints and that for which"
+    " the pipeline may stand still; to go on with what is there, set 'resume_earliest_if_data_expires' to"
+    " true; to read everything that is there anew, start with an empty storage directory."
+)
+"""What can be done about messages that are gone since another one with their key came."""
 
 EXPIRED = (
     "The topic keeps messages for a shorter time than it took to read them. Make its retention longer; to"
@@ -187,6 +194,15 @@ def named(connector: str) -> Iterator[None]:
         raise type(error)(f"connector {connector}: {error}") from error
 
 
+def recreated(topic: str, found: str) -> TopicRecreatedError:
+    """What to say of a topic that is not the one that was read before."""
+    return TopicRecreatedError(
+        f"the topic {topic} was deleted and made again, or lost messages: {found}. What"
+        " was read of the topic before is in the views. To go on from the new one as well, give the"
+        " connector another name; to begin with the new one only, start with an empty storage directory."
+    )
+
+
 def lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a Kafka connector the one that it is. How its cluster is reached is not of it, nor where it
     begins and what it does about gaps: all of these may be others after a restart.
@@ -222,7 +238,7 @@ class Topics:
 
     def describe(self, names: Sequence[str]) -> dict[str, Topic | None]:
         """What there is of these topics; None: nothing."""
-        with self._cluster.errors(f"cannot ask about {_listed(names)}"):
+        with self._cluster.errors(f"cannot ask about {listed(names)}"):
             asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT_SECONDS)
         found: dict[str, Topic | None] = {}
         for name in names:
@@ -236,6 +252,26 @@ class Topics:
                 continue
             id_ = None if told.topic_id is None else str(told.topic_id)
             found[name] = Topic(name, id_, tuple(sorted(p.id for p in told.partitions)))
+        return found
+
+    def compacted(self, names: Sequence[str]) -> list[str]:
+        """The topics of which only the last message of each key is kept, as far as the cluster says."""
+        doing = f"cannot ask how {listed(names)} is cleaned up"
+        with self._cluster.errors(doing):
+            asked = self._admin.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=TIMEOUT_SECONDS
+            )
+        found = []
+        for resource, future in asked.items():
+            try:
+                policy = future.result()["cleanup.policy"].value
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._cluster.failure(error.args[0], doing) from error
+                _log.warning("%s: the right to describe its configuration is missing", doing)
+                continue
+            if "compact" in policy:
+                found.append(resource.name)
         return found
 
     def ends(self, partitions: Sequence[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
@@ -262,7 +298,7 @@ class Topics:
         if not asked:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        doing = f"cannot ask for the offsets of {_listed(sorted({topic for topic, _ in asked}))}"
+        doing = f"cannot ask for the offsets of {listed(sorted({topic for topic, _ in asked}))}"
         with self._cluster.errors(doing):
             told = self._admin.list_offsets(
                 {TopicPartition(*partition): spec for partition, spec in asked.items()},
@@ -275,7 +311,7 @@ class Topics:
         return found
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return f"the topic{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
@@ -313,6 +349,7 @@ class RangeReader:
             enable_partition_eof=True,
             auto_offset_reset="error",
         )
+        self._topics: Topics | None = None
         self._at: tuple[str, str | None, int, int] | None = None
         self._left: list[Message] = []
 
@@ -325,13 +362,14 @@ class RangeReader:
         most: int,
         *,
         topic_id: str | None = None,
-        skip_expired: bool = False,
+        skipped: Callable[[int, int], None] | None = None,
     ) -> Iterator[list[Message]]:
         """The messages with offsets from `start` to before `end`, in lists of at most `most`, or of fewer if
         they are large.
 
         There may be fewer than that: offsets have gaps where a topic is compacted, and where a transaction
-        ended. With `skip_expired` also where messages are not there any more.
+        ended. Where messages are not there any more `skipped` is told from which offset to which, if it is
+        given. What another topic of that name had is refused, after it was read.
         """
         if start >= end:
             return
@@ -379,7 +417,7 @@ class RangeReader:
             for index, message in enumerate(messages):
                 error = message.error()
                 if error is not None:
-                    if (message.topic() or topic, max(message.partition(), 0)) != (topic, partition):
+                    if message.topic() and (message.topic(), message.partition()) != (topic, partition):
                         continue  # of what was read before
                     if error.code() == KafkaError._PARTITION_EOF:
                         next_ = max(next_, message.offset())
@@ -391,7 +429,7 @@ class RangeReader:
                     elif error.code() in _OUT_OF_RANGE:
                         if message.offset() not in (next_, OFFSET_INVALID):
                             continue  # the same
-                        next_ = self._after_expired(topic, partition, next_, end, doing, skip=skip_expired)
+                        next_ = self._after_expired(topic, partition, next_, end, doing, skipped)
                     else:
                         self._refuse(error, doing)
                     continue
@@ -409,6 +447,8 @@ class RangeReader:
                     heard = time.monotonic()  # whatever they took who got them
         if gathered:
             yield gathered
+        if topic_id is not None:
+            self._refuse_another(topic, topic_id)
         self._at = (topic, topic_id, partition, end)
 
     def _received(self, most: int) -> list[Message]:
@@ -416,8 +456,24 @@ class RangeReader:
         first = self._consumer.poll(0.2)
         return [] if first is None else [first, *self._consumer.consume(most, 0)]
 
+    def _refuse_another(self, topic: str, topic_id: str) -> None:
+        """An id does not come back, so what has it now had it while it was read."""
+        if self._topics is None:
+            self._topics = Topics(self._cluster)
+        found = self._topics.describe([topic])[topic]
+        if found is None:
+            raise UnreachableError(f"the topic {topic} is gone from Kafka at {self._cluster.shown}")
+        if found.id is not None and found.id != topic_id:
+            raise recreated(topic, f"its id was {topic_id} and is {found.id}")
+
     def _after_expired(
-        self, topic: str, partition: int, next_: int, end: int, doing: str, *, skip: bool
+        self,
+        topic: str,
+        partition: int,
+        next_: int,
+        end: int,
+        doing: str,
+        skipped: Callable[[int, int], None] | None,
     ) -> int:
         """Where to go on, or at least before `end`, if the next offset is not there."""
         with self._cluster.errors(doing):
@@ -428,10 +484,10 @@ class RangeReader:
                 f"{doing}: the partition ends at offset {last}. The topic lost messages, or was deleted and"
                 " made again. Put the messages back, or start with an empty storage directory."
             )
-        if not skip:
+        if skipped is None:
             raise DataExpiredError(f"{doing}: the first one that is still there is {first}. {EXPIRED}")
-        _log.error("%s: offsets up to %d are not there any more, and are left out", doing, first)
         start = min(max(int(first), next_), end)
+        skipped(next_, start)
         self._consumer.assign([TopicPartition(topic, partition, start)])
         return start
 

@@ -7,8 +7,10 @@ token only together with the name of one of Confluent's clusters.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -31,6 +33,9 @@ FIELDS = (
 
 TIMEOUT_SECONDS = 5
 """How long an answer may take where the configuration does not say."""
+
+MISSING_SECONDS = 30.0
+"""How long a schema may not be there before a message is put aside for it."""
 
 _SECRETS = ("registry_password", "registry_authorization_token")
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -64,6 +69,8 @@ class SchemaRegistry:
     password: str | None = None
     token: str | None = None
     _known: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _missed: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """When it was seen for the first time that a schema is not there."""
 
     @classmethod
     def of(cls, config: Section) -> SchemaRegistry | None:
@@ -126,7 +133,11 @@ class SchemaRegistry:
     def schema(self, number: int) -> Any:
         """The Avro schema with this number, as JSON; what was asked for once is known."""
         if number not in self._known:
-            told = self._ask("GET", f"/schemas/ids/{number}", f"cannot get the schema {number}")
+            try:
+                told = self._ask("GET", f"/schemas/ids/{number}", f"cannot get the schema {number}")
+            except NoSchemaError:
+                self._missed.setdefault(number, time.monotonic())
+                raise
             if told.get("schemaType", "AVRO") != "AVRO":
                 raise NoSchemaError(f"{self.where}: schema {number} is not Avro but {told['schemaType']}")
             try:
@@ -134,6 +145,10 @@ class SchemaRegistry:
             except (KeyError, TypeError, ValueError) as error:
                 raise NoSchemaError(f"{self.where}: schema {number} cannot be read ({error})") from error
         return self._known[number]
+
+    def may_come(self, number: int) -> bool:
+        """Whether a schema that is not there may be on its way from another server of the registry."""
+        return time.monotonic() - self._missed.get(number, -inf) < MISSING_SECONDS
 
     def register(self, subject: str, schema: Any) -> int:
         """The number of a schema, a new one if the subject did not have it."""

@@ -85,11 +85,13 @@ class Changes(Iterator[Change]):
             self.passed = transaction
             self._changed.notify_all()
 
-    def wait_for_room(self) -> None:
-        """Wait while it does not keep up, if the pipeline is to wait for it."""
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait while it does not keep up, if the pipeline is to wait for it, but not for longer; returns
+        whether it does then."""
         with self._changed:
-            while self._slow is Slow.AWAITED and self._is_full and not self._closed:
-                self._changed.wait()
+            return self._changed.wait_for(
+                lambda: self._slow is not Slow.AWAITED or not self._is_full or self._closed, seconds
+            )
 
     def unbind(self) -> None:
         """Wait for it no more: the pipeline stops, and what it has to read stays for it to read."""

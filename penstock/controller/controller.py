@@ -45,6 +45,9 @@ from penstock.replica.group import Group
 
 _log = logging.getLogger("penstock")
 
+_LOOK_SECONDS = 0.05
+"""How often clients are looked after while there is no room for another transaction."""
+
 
 class Controller:
     """Drives an engine: takes input, runs transactions, delivers changes."""
@@ -500,9 +503,14 @@ class Controller:
             self._watch(self._group, self._generation)
         self._recovered.set()
         while True:
-            self._wait_for_room()
-            failed = self._transactions.machine.state is State.FAILED
-            taken = self._queue.take_request() if failed else self._queue.take()
+            taken: Sequence[Work] | Request | None
+            if self._transactions.machine.state is State.FAILED:
+                taken = self._queue.take_request()
+            elif not self._has_room():
+                if (taken := self._queue.take_ahead()) is None:
+                    continue
+            else:
+                taken = self._queue.take()
             if taken is None:
                 self._finish_ahead()
                 self._notify()
@@ -516,14 +524,19 @@ class Controller:
             self._notify()
             self._untidy.set()
 
-    def _wait_for_room(self) -> None:
-        for output in self._outputs:
-            self._awaited = f"the output {output.name}, for which too much waits already"
-            output.wait_for_room()
-        for reader in self._transactions.all_readers():
-            self._awaited = f"a reader of {reader.view}, for which too much waits already"
-            reader.wait_for_room()
+    def _has_room(self) -> bool:
+        """Whether another transaction may end. What is taken into one that a client opened needs no room."""
+        if not self._transactions.machine.client:
+            for output in self._outputs:
+                self._awaited = f"the output {output.name}, for which too much waits already"
+                if not output.wait_for_room(_LOOK_SECONDS):
+                    return False
+            for reader in self._transactions.all_readers():
+                self._awaited = f"a reader of {reader.view}, for which too much waits already"
+                if not reader.wait_for_room(_LOOK_SECONDS):
+                    return False
         self._awaited = None
+        return True
 
     def _notify(self) -> None:
         with self._changed:
@@ -730,7 +743,7 @@ class Controller:
         for runner in self._inputs:
             if leaves:
                 runner.input.leave()
-            runner.input.close()
+            runner.end()
 
     @property
     def _ends_for_good(self) -> bool:

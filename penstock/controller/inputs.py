@@ -201,6 +201,12 @@ class InputRunner:
         with self._lock:
             self._durable = (position,)
 
+    def end(self) -> None:
+        """Tell the source what became durable last, once the thread has ended, and let go of it."""
+        if self._durable is not None:
+            self.input.acknowledge(self._durable[0])
+        self.input.close()
+
     def release(self, position: Any) -> None:
         """Nothing before this position will be read again."""
         with self._lock:

@@ -23,6 +23,9 @@ _log = logging.getLogger("penstock")
 MAX_WAITING = 64
 """So many transactions may wait for a slow output before it holds the pipeline up."""
 
+MAX_KEPT = 1_000
+"""So many may wait for one that cannot be reached, if they are not too large either; see `MAX_HELD_BYTES`."""
+
 STALL_SECONDS = 30.0
 """An output that gets on by no transaction for so long, though there is one for it, is stalled."""
 
@@ -35,7 +38,8 @@ def is_long(since: float) -> bool:
 _LOOK_SECONDS = 0.05
 
 MAX_HELD_BYTES = 256 << 20
-"""So much may wait for a copy of the state, or for another replica; see `limit` and `follows`."""
+"""So much may wait for an output that cannot be reached, for a copy of the state, or for another replica; see
+`limit` and `follows`."""
 
 
 class Status(StrEnum):
@@ -62,6 +66,8 @@ class OutputRunner:
     """The last transaction that it has."""
     least: int = NOTHING
     """The transaction up to which it must have everything, for the journal begins after it."""
+    unsure: bool = False
+    """Whether the journal has later transactions than `delivered` for it, which it may have or not."""
     most: int | None = None
     """The transaction that the journal ended with at the start: it cannot have more."""
     limit: int | None = None
@@ -132,9 +138,11 @@ class OutputRunner:
     def _open(self) -> None:
         has = self.output.open(self.owner, self.schema)
         if has < self.delivered and (why := self.output.forgot) is not None:
-            raise ConnectorError(
-                f"the output {self.name} had transactions up to {self.delivered} at least, and {why}"
-            )
+            if self.unsure or self.led:
+                raise ConnectorError(
+                    f"the output {self.name} had transactions up to {self.delivered} at least, and {why}"
+                )
+            has = self.delivered
         if self.output.remembers:
             self.delivered = has
         self.opened = True
@@ -204,16 +212,27 @@ class OutputRunner:
                 self._wait_from_now(moved=False)
                 self._changed.notify_all()
 
-    def wait_for_room(self, *, held: bool = True) -> None:
-        """Wait while too many transactions are queued; not `held`: unless all of them have to wait."""
+    def wait_for_room(self, seconds: float | None = None) -> bool:
+        """Wait while too many transactions are queued, but not for longer; returns whether there is room."""
         with self._changed:
-            while self._is_full and (held or not self.is_held) and not self._unbound and self.error is None:
-                self._changed.wait()
+            return self._changed.wait_for(lambda: not self.is_full, seconds)
+
+    def keep_up(self) -> None:
+        """Wait while too many transactions are queued, as long as it can take them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_full or self.is_held or self._is_away)
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether it cannot be given anything now."""
+        return self.status is Status.RETRYING or not self.opened
 
     @property
     def _is_full(self) -> bool:
-        if not self.is_held:
+        if not self.is_held and not self._is_away:
             return len(self._waiting) >= MAX_WAITING
+        if not self.is_held and len(self._waiting) >= MAX_KEPT:
+            return True
         return sum(int(changes.nbytes) for _, changes in self._waiting) >= MAX_HELD_BYTES
 
     @property
@@ -377,7 +396,6 @@ class OutputRunner:
                         self._changed.wait(_LOOK_SECONDS)
                         return not self._stopped  # it comes again, when that is settled
                 if not self.opened:
-                    self.output.close()
                     self._open()
                     if self.delivered < self.least:
                         raise self.gap()
@@ -427,7 +445,9 @@ class OutputRunner:
         return True
 
     def _trouble(self, error: ConnectorError) -> None:
-        self.status = Status.RETRYING
+        with self._changed:
+            self.status = Status.RETRYING
+            self._changed.notify_all()
         self.errors += 1
         if self.last_error != str(error):
             _log.warning("connector %s is tried again: %s", self.name, error)

@@ -226,6 +226,15 @@ def digests_of(result: Mapping[Owner, tuple[int, int]], number: int) -> dict[str
     return {owner.connector: Digest(*found) for owner, found in result.items() if owner.transaction == number}
 
 
+def fewer(then: Mapping[str, Digest], now: Mapping[str, Digest]) -> list[str]:
+    """The connectors that give a transaction fewer rows now than they did.
+
+    >>> fewer({"orders": Digest(2, 5), "users": Digest(1, 3)}, {"orders": Digest(2, 6)})
+    ['users']
+    """
+    return [name for name, was in then.items() if name not in now or now[name].rows < was.rows]
+
+
 def verify(
     number: int, then: Mapping[str, Digest], now: Mapping[str, Digest], *, gaps: Collection[str] = ()
 ) -> None:

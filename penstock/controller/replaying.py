@@ -21,6 +21,7 @@ from penstock.controller.recovery import (
     Reopen,
     Replay,
     digests_of,
+    fewer,
     inputs_of,
     joined,
     plan,
@@ -194,7 +195,7 @@ class Replayer:
     def _replay(self, stage: Replay) -> None:
         last = stage.last.number
         for output in self._t.outputs:
-            output.wait_for_room(held=False)  # what is held waits for a checkpoint, and none is taken now
+            output.keep_up()  # what is held waits for a checkpoint, and none is taken now
         self._refuse_if_stopping()
         inputs, gaps = self._t.readable(inputs_of(*stage.transactions))
         with self._t.engine.state.reading():
@@ -210,6 +211,9 @@ class Replayer:
                 assert transaction.end is not None
                 now = digests_of(result.digests, transaction.number)
                 known = {gap.connector for gap in gaps if gap.transaction == transaction.number}
+                for name in fewer(transaction.end.digests, now):
+                    if name not in known and self._t.may_lack(name, transaction):
+                        known.add(name)
                 verify(transaction.number, transaction.end.digests, now, gaps=known)
             self._t.record(result, None)
             self.progress.transactions_done += len(stage.transactions)
@@ -234,9 +238,17 @@ class Replayer:
         began = joined(entries, self.saved.meaning)
         for output in self._t.outputs:
             output.least = self.saved.delivered.get(output.name, NOTHING)
+            output.unsure = self._has_later(entries, output, known.get(output.name, NOTHING))
             output.open(known.get(output.name, NOTHING))
             if self.saved.transaction >= self.saved.first and not output.follows:
                 self._admit(output, began.get(output.name))
+
+    def _has_later(self, entries: Sequence[Entry], output: OutputRunner, known: int) -> bool:
+        """Whether there was anything for an output after what it is known to have."""
+        changed = (e.record for e in entries if output.view in e.record.note.get("changed", ()))
+        return any(record.transaction > known for record in changed) or any(
+            item.output == output.name and item.transaction > known for item in self._restored.checked.pending
+        )
 
     def _admit(self, output: OutputRunner, began: int | None) -> None:
         """What came before the checkpoint is not in the journal: an output that has nothing of it begins with

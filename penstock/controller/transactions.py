@@ -339,6 +339,13 @@ class Transactions:
         allowed; waits for sources that cannot be reached."""
         return self._patiently(lambda: self._readable(inputs))
 
+    def may_lack(self, connector: str, transaction: Recorded) -> bool:
+        """Whether it is in order that a connector gives a recorded transaction fewer rows than it did."""
+        owner = Owner(connector, transaction.number)
+        splits = [fed.split for feds in inputs_of(transaction).values() for fed in feds if fed.owner == owner]
+        asked = [runner.input for runner in self.inputs if runner.name == connector]
+        return any(self._patiently(partial(source.may_lack, splits)) for source in asked)
+
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask sources about what was recorded or decided, as soon as they can be reached."""
         for pause in pauses():

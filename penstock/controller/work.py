@@ -192,6 +192,19 @@ class WorkQueue:
                 self._rows[work.connector] += work.rows
             self._changed.notify_all()
 
+    def take_ahead(self) -> Request | None:
+        """A request that need not wait for the work before it, if there is one. Only the opening of a
+        transaction has to: what was sent before is no part of it."""
+        with self._changed:
+            for place, item in enumerate(self._queue):
+                if isinstance(item, Request):
+                    if item.ask is Ask.BEGIN and place:
+                        return None
+                    self._queue.remove(item)
+                    self._taken = True
+                    return item
+            return None
+
     def take_request(self) -> Request | None:
         """The next request, while all input waits; None once the queue is closed and has no request."""
         with self._changed:

@@ -6,6 +6,7 @@ not tell which row is whose, and somebody wants to know, one by one.
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from penstock.connectors.formats.record import Record, Rejections, Target, to_ba
 from penstock.connectors.interface import INSERT
 from penstock.connectors.misfit import sql_name
 from penstock.connectors.schema_registry import SchemaRegistry
-from penstock.errors import ConnectorError, NoSchemaError
+from penstock.errors import ConnectorError, NoSchemaError, UnreachableError
 from penstock.trace.rows import Index
 
 
@@ -159,6 +160,7 @@ def _json(
     for number, value in enumerate(values):
         if not value.strip():
             rejections(number, "is not JSON: it is empty", "")
+            value = b""
         elif b"\n" in value:
             try:
                 loads(value)  # refuses one within a string
@@ -170,14 +172,26 @@ def _json(
     return json.parse_json(b"\n".join(lines), settings, target, rejections)
 
 
+def _without_mark(text: bytes) -> bytes:
+    """The text behind its byte order mark, which would stand inside of what is parsed together.
+
+    >>> _without_mark(codecs.BOM_UTF8 + b"1,a")
+    b'1,a'
+    """
+    while text.startswith(codecs.BOM_UTF8):
+        text = text.removeprefix(codecs.BOM_UTF8)
+    return text
+
+
 def _csv(
     values: Sequence[bytes], settings: Mapping[str, Any], target: Target, rejections: MessageRejections
 ) -> Iterator[pa.RecordBatch]:
     lines = []
     for number, value in enumerate(values):
-        line = value.rstrip(b"\r\n")
+        line = _without_mark(value).rstrip(b"\r\n")
         if not line.strip():
             rejections(number, "is not CSV: it is empty", "")
+            line = b""
         elif line.count(b'"') % 2:
             rejections(number, "is not CSV: a quote is not closed", line.decode(errors="replace"))
             line = b""
@@ -209,7 +223,9 @@ def _avro(
 ) -> Iterator[pa.RecordBatch]:
     registry = _registry(dumps(settings["registry"]))
     own = fastavro.parse_schema(settings["schema"]) if settings["schema"] is not None else None
-    parsed: dict[int, Any] = {}
+    schemas: dict[int, Any] = {}
+    if registry is not None and not settings["skip_schema_id"]:
+        schemas = _schemas(registry, values)
     records = []
     for number, value in enumerate(values):
         body, written = value, own
@@ -223,13 +239,10 @@ def _avro(
                 continue
             body = value[_WIRE_BYTES:]
             if registry is not None:
-                try:
-                    if id_ not in parsed:
-                        parsed[id_] = fastavro.parse_schema(registry.schema(id_))
-                except _NO_SCHEMA as error:
-                    rejections(number, f"its schema cannot be had: {error}", _hex(value))
+                written = schemas[id_]
+                if isinstance(written, Exception):
+                    rejections(number, f"its schema cannot be had: {written}", _hex(value))
                     continue
-                written = parsed[id_]
         try:
             item = fastavro.schemaless_reader(io.BytesIO(body), written or {}, own)
         except Exception as error:  # damaged bytes make the decoder fail in any way
@@ -244,6 +257,22 @@ def _avro(
         fields = {name.lower(): avro.plain(inner) for name, inner in item.items()}
         records.append(Record(number, None, INSERT, fields, item))
     yield from _batch(records, target, rejections)
+
+
+def _schemas(registry: SchemaRegistry, values: Sequence[bytes]) -> dict[int, Any]:
+    """The schemas of messages by their ids, or why there is none."""
+    found: dict[int, Any] = {}
+    waits: Exception | None = None
+    for id_ in sorted({id_ for value in values if (id_ := _schema_id(value)) is not None}):
+        try:
+            found[id_] = fastavro.parse_schema(registry.schema(id_))
+        except _NO_SCHEMA as error:
+            found[id_] = error
+            if registry.may_come(id_):
+                waits = error
+    if waits is not None:
+        raise UnreachableError(f"{waits}; if that lasts, messages that need it are put aside") from waits
+    return found
 
 
 _NO_SCHEMA = (NoSchemaError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)

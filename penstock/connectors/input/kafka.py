@@ -19,13 +19,24 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from penstock.connectors.config import Section
 from penstock.connectors.input.kafka_config import FIELDS, FIXED, Start, reading_of
 from penstock.connectors.input.kafka_rows import rows_of
-from penstock.connectors.interface import MAX_BATCH_ROWS, READING, Input, Reject, Split
-from penstock.connectors.kafka import EXPIRED, PATIENCE_SECONDS, Cluster, RangeReader, Topic, Topics, named
+from penstock.connectors.interface import MAX_BATCH_ROWS, READING, BadRecord, Input, Reject, Split
+from penstock.connectors.kafka import (
+    COMPACTED,
+    EXPIRED,
+    PATIENCE_SECONDS,
+    Cluster,
+    RangeReader,
+    Topic,
+    Topics,
+    listed,
+    named,
+    recreated,
+)
 from penstock.errors import (
     ConnectorError,
+    DataCompactedError,
     DataExpiredError,
     PartitionsMissingError,
-    TopicRecreatedError,
     UnreachableError,
 )
 
@@ -48,6 +59,9 @@ _LOOK_BEFORE_SECONDS = 1.0
 _QUIET_AFTER_SECONDS = 5.0
 _QUIET_SECONDS = 0.1
 """How often a cluster that has had nothing new for a while is asked whether it has."""
+
+_CLOSE_SECONDS = 2.0
+"""How long a stop waits for the group to have the last offsets."""
 
 Place = tuple[str, int]
 """A partition: its topic and its number."""
@@ -85,6 +99,7 @@ class KafkaInput(Input):
         self._skip_expired = skip_expired
         self._topics: Topics | None = None
         self._committer: Consumer | None = None
+        self._uncommitted = 0
         self._progress: dict[str, _Progress] = {}
         self._began: dict[str, _Progress] = {}
         self._unrecorded = False
@@ -207,16 +222,24 @@ class KafkaInput(Input):
             if self._committer is None:
                 self._committer = self._cluster.consumer(on_commit=self._committed)
             self._committer.commit(offsets=offsets, asynchronous=True)
+            self._uncommitted += 1
             self._committer.poll(0)
         except (ConnectorError, KafkaException) as error:
-            self._committed(error, [])
+            self._warn(error)
 
-    def _committed(self, error: Exception | KafkaError | None, _: Sequence[TopicPartition]) -> None:
+    def _committed(self, error: KafkaError | None, _: Sequence[TopicPartition]) -> None:
+        self._uncommitted -= 1
+        self._warn(error)
+
+    def _warn(self, error: Exception | KafkaError | None) -> None:
         if error is not None:
             _log.warning("connector %s: offsets were not committed to the group: %s", self.name, error)
 
     def close(self) -> None:
         if self._committer is not None:
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            while self._uncommitted and time.monotonic() < deadline:
+                self._committer.poll(0.1)
             self._committer.close()
         self._committer = self._topics = None
 
@@ -241,7 +264,7 @@ class KafkaInput(Input):
             next_ = read[topic].next[partition]
             if end < next_:
                 short = f"partition {partition} ends at offset {end}, and was read up to {next_}"
-                raise self._patiently(self._recreated(topic, short))
+                raise self._patiently(recreated(topic, short))
         self._short = None
         return dict(sorted(ends.items()))
 
@@ -326,7 +349,7 @@ class KafkaInput(Input):
         if progress is None:
             return topic
         if progress.id is not None and topic.id is not None and progress.id != topic.id:
-            raise self._recreated(name, f"its id was {progress.id} and is {topic.id}")
+            raise recreated(name, f"its id was {progress.id} and is {topic.id}")
         if missing := sorted(set(progress.next) - set(topic.partitions)):
             raise self._patiently(
                 PartitionsMissingError(
@@ -335,13 +358,6 @@ class KafkaInput(Input):
                 )
             )
         return topic
-
-    def _recreated(self, topic: str, found: str) -> TopicRecreatedError:
-        return TopicRecreatedError(
-            f"the topic {topic} was deleted and made again, or lost messages: {found}. What"
-            " was read of the topic before is in the views. To go on from the new one as well, give the"
-            " connector another name; to begin with the new one only, start with an empty storage directory."
-        )
 
     def _skip(self, place: Place, first: int) -> None:
         topic, partition = place
@@ -373,6 +389,21 @@ class KafkaInput(Input):
         self._ends(topics, read)
         first = topics.starts(_places(read))
         return [kept for split in splits if (kept := self._kept(split, first)) is not None]
+
+    def may_lack(self, splits: Sequence[Split]) -> bool:
+        with named(self.name):
+            names = Topics(self._cluster).compacted(sorted({split.payload["topic"] for split in splits}))
+            if not names:
+                return False
+            gap = f"messages of {listed(names)} were compacted away before they could be read again"
+            if not self._skip_expired:
+                raise DataCompactedError(f"{gap}. {COMPACTED}")
+        if "key_format" in self._reading:
+            left = "the last message of each key decides, and is there or still to come"
+        else:
+            left = "they are missing in the views from now on"
+        _log.error("connector %s: %s; %s", self.name, gap, left)
+        return True
 
     def _kept(self, split: Split, first: Mapping[Place, int]) -> Split | None:
         at = split.payload
@@ -436,7 +467,13 @@ def read_kafka(
     reader = _readers.pop(known, None) or RangeReader(cluster)
     place = payload["topic"], payload["partition"], payload["start"], payload["end"]
     label = f"{payload['topic']}[{payload['partition']}]"
-    found = reader.read(*place, MAX_BATCH_ROWS, topic_id=payload["id"], skip_expired=reading["skip_expired"])
+
+    def skipped(start: int, end: int) -> None:
+        _log.error("offsets %d to %d of %s expired before they were read: left out", start, end, label)
+        reject(BadRecord(f"{label}, offsets {start} to {end}", "expired before they were read", ""))
+
+    skip = skipped if reading["skip_expired"] else None
+    found = reader.read(*place, MAX_BATCH_ROWS, topic_id=payload["id"], skipped=skip)
     for messages in found:
         yield from rows_of(messages, label, reading, schema, defaults, reject)
     _readers[known] = reader  # one that failed is not used again

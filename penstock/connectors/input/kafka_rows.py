@@ -161,9 +161,12 @@ def _upserts(
     )
     values = _joined([Rows(rows.batch, np.asarray(there, np.intp)[rows.numbers]) for rows in found], of_value)
     wrong = {there[number]: what for number, what in of_values.found.items()}
-    for record in bad:
-        rejections.reject(record)
     kept = keys.numbers
+    if bad:
+        keyless = {rejections.place(int(n)) for n in np.setdiff1d(np.arange(len(messages)), kept)}
+        for record in bad:
+            if record.position not in keyless:  # that it has no key was told
+                rejections.reject(record)
     at = np.full(len(messages), -1, np.int64)
     at[values.numbers] = np.arange(len(values.numbers))
     index = pa.array(at[kept], pa.int64(), mask=at[kept] < 0)

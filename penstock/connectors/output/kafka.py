@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
@@ -20,11 +21,17 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from penstock.connectors.config import Section
 from penstock.connectors.interface import NOTHING, Output
-from penstock.connectors.kafka import TIMEOUT_SECONDS, Cluster, Topics, is_final, named
+from penstock.connectors.kafka import TIMEOUT_SECONDS, Cluster, Topic, Topics, is_final, named
 from penstock.connectors.output.kafka_avro import AvroEncoder
 from penstock.connectors.output.kafka_json import JsonEncoder
 from penstock.connectors.output.kafka_messages import Encoder, Message
-from penstock.connectors.output.kafka_tail import OWNER_HEADER, TRANSACTION_HEADER, last_transaction
+from penstock.connectors.output.kafka_tail import (
+    OWNER_HEADER,
+    TRANSACTION_HEADER,
+    ends_of,
+    last_transaction,
+    wait_for,
+)
 from penstock.connectors.output.keys import index_columns
 from penstock.errors import ConnectorError, UnreachableError
 from penstock.failpoints import failpoint
@@ -96,6 +103,7 @@ class KafkaOutput(Output):
         self._headers = headers or []
         self._owner = ""
         self._producer: _Producer | None = None
+        self._settled: _Settled | None = None
         self._last = self._tried = NOTHING
         self._opened = False
         self._expired = False
@@ -145,22 +153,30 @@ class KafkaOutput(Output):
 
     @property
     def forgot(self) -> str | None:
-        if not self._expired:
+        if self._expired:
+            gone = "have expired"
+        elif self._last != NOTHING and Topics(self._reading).compacted([self._topic]):
+            gone = "were compacted away"  # also such as say that a key is gone
+        else:
             return None
         return (
-            f"messages of the topic {self._topic} have expired, its own among them: nobody can tell what it"
+            f"messages of the topic {self._topic} {gone}, its own among them: nobody can tell what it"
             " has. Delete the topic and create it again to have it begin with the rows of its view at the"
             " next start, or give the output another name."
         )
 
     def close(self) -> None:
+        self._settled = None
+        self._drop()
+
+    def _drop(self) -> None:
         if self._producer is not None:
             self._producer.drop()
             self._producer = None
 
     def _connect(self) -> _Producer:
         """A new producer; `_last` is what the topic has then."""
-        self.close()
+        self._drop()
         with named(self.name):
             topics = Topics(self._reading)
             topic = topics.describe([self._topic])[self._topic]
@@ -170,19 +186,33 @@ class KafkaOutput(Output):
                     f"there is no topic {self._topic} (Kafka at {self._reading.shown}); create it, with as"
                     " many partitions as its consumers need"
                 )
-            if self._opened:  # before a new producer turns away whoever writes now
-                self._refuse_if_overtaken(last_transaction(self._reading, topics, topic, self._mark))
-            producer = _Producer(self._producing, self._topic, f"penstock-{self._owner}-{self.name}")
-            producer.settle()  # first: a commit that is on its way has come through then, or never will
-            found = last_transaction(self._reading, topics, topic, self._mark)
-            if self._opened:
-                self._refuse_if_overtaken(found)
+            if self._settled is None or self._settled.topic != topic:
+                self._settled = self._settle(topics, topic)
+            settled = self._settled
+            wait_for(topics, topic, settled.ends)
+            found = self._found(topics, topic, settled.ends)
             first = topics.starts([(topic.name, partition) for partition in topic.partitions])
             self._expired = any(first.values())
         # What this run committed it has, even if the topic's retention has taken it away since.
         self._last = max(self._last, found)
-        self._producer = producer
-        return producer
+        self._producer, self._settled = settled.producer, None
+        return settled.producer
+
+    def _settle(self, topics: Topics, topic: Topic) -> _Settled:
+        """A new producer. What an earlier one tried to commit has come through then, or never will."""
+        if self._opened:  # before a new producer turns away whoever writes now
+            # What an earlier one left open ends only by that, so what is behind it is not waited for.
+            self._found(topics, topic, ends_of(topics, topic, committed=True))
+        producer = _Producer(self._producing, self._topic, f"penstock-{self._owner}-{self.name}")
+        producer.settle()
+        return _Settled(producer, topic, ends_of(topics, topic, committed=False))
+
+    def _found(self, topics: Topics, topic: Topic, ends: Mapping[int, int]) -> int:
+        """The last transaction that the topic has before these ends; refuses one that another run wrote."""
+        found = last_transaction(self._reading, topics, topic, self._mark, ends)
+        if self._opened:
+            self._refuse_if_overtaken(found)
+        return found
 
     @property
     def _mark(self) -> str:
@@ -215,6 +245,16 @@ class KafkaOutput(Output):
                 self._reading.consumer().close()
         except (TypeError, ValueError) as error:  # what the layer between says to an option of its own
             raise ConnectorError(f"connector {self.name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A new producer, and where its topic ended then. What came before may have to be waited for, over
+    several attempts; as long as the producer is the same, no other run of this output has written since."""
+
+    producer: _Producer
+    topic: Topic
+    ends: Mapping[int, int]
 
 
 class _Producer:

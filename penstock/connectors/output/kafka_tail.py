@@ -29,13 +29,11 @@ _OPEN_SECONDS = 3.0
 """How long another producer's transaction is waited for."""
 
 
-def last_transaction(cluster: Cluster, topics: Topics, topic: Topic, owner: str) -> int:
-    """The greatest number that is committed, or `NOTHING`.
-
-    Comes after `init_transactions`, so that nothing of this output is on its way.
-    """
-    ends = _ends(topics, topic)
-    places = [(topic.name, partition) for partition in topic.partitions]
+def last_transaction(
+    cluster: Cluster, topics: Topics, topic: Topic, owner: str, ends: Mapping[int, int]
+) -> int:
+    """The greatest number that is committed before these ends of partitions, or `NOTHING`."""
+    places = _places(topic)
     starts = {partition: offset for (_, partition), offset in topics.starts(places).items()}
     left = {partition: end for partition, end in ends.items() if end > starts[partition]}
     last, window = NOTHING, _FIRST_WINDOW
@@ -59,23 +57,29 @@ def last_transaction(cluster: Cluster, topics: Topics, topic: Topic, owner: str)
     return last
 
 
-def _ends(topics: Topics, topic: Topic) -> dict[int, int]:
-    """Where the partitions end now, once all before that is committed or aborted.
+def _places(topic: Topic) -> list[tuple[str, int]]:
+    return [(topic.name, partition) for partition in topic.partitions]
+
+
+def ends_of(topics: Topics, topic: Topic, *, committed: bool) -> dict[int, int]:
+    """Where the partitions end now; `committed`: before the first open transaction."""
+    return {p: end for (_, p), end in topics.ends(_places(topic), committed=committed).items()}
+
+
+def wait_for(topics: Topics, topic: Topic, ends: Mapping[int, int]) -> None:
+    """Wait until everything before these ends is committed or aborted.
 
     What is behind the beginning of an open transaction cannot be read, and the messages of this output might
-    be there. Those ends that are asked for first are waited for: a topic where there is always some
+    be there. Who is asked to try again comes with the same ends: a topic where there is always some
     transaction open is read all the same.
     """
-    places = [(topic.name, partition) for partition in topic.partitions]
-    ends = topics.ends(places, committed=False)
+    now = ends_of(topics, topic, committed=False)
     deadline = time.monotonic() + _OPEN_SECONDS
     while True:
-        stable = topics.ends(places, committed=True)
-        behind = sorted(
-            partition for place in places if stable[place] < ends[place] for partition in place[1:]
-        )
+        stable = ends_of(topics, topic, committed=True)
+        behind = [p for p in sorted(ends) if stable[p] < min(ends[p], now[p])]
         if not behind:
-            return {partition: end for (_, partition), end in ends.items()}
+            return
         if time.monotonic() > deadline:
             shown = ", ".join(f"{topic.name}[{partition}]" for partition in behind)
             raise UnreachableError(
@@ -111,7 +115,7 @@ class _Windows:
                 messages = [] if first is None else [first, *self._consumer.consume(_MOST, 0)]
                 for message in messages:
                     partition = message.partition()
-                    if partition not in left:
+                    if message.topic() and partition not in left:
                         continue
                     at = self._next(message)
                     heard = heard if at is None else time.monotonic()
