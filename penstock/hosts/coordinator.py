@@ -105,7 +105,7 @@ class Coordinator:
         if self._server is None or self._closing.is_set():
             return
         self._closing.set()
-        remove_garbage(self._file)
+        self._remove_file()
         threads = [threading.Thread(target=self._tell_over, args=(index,)) for index in range(self.count)]
         for thread in threads:
             thread.start()
@@ -116,6 +116,12 @@ class Coordinator:
             for agent in self._agents.values():
                 agent.close()
             self._agents.clear()
+
+    def _remove_file(self) -> None:
+        """Unless it is that of another incarnation by now."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if json.loads(self._file.read_text("utf-8"))["incarnation"] == self.incarnation:
+                remove_garbage(self._file)
 
     def _tell_over(self, index: int) -> None:
         """A host that cannot be told notices that the coordinator does not answer."""
