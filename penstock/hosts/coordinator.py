@@ -95,7 +95,7 @@ class Coordinator:
             self._secret = kept_secret(self.directory / SECRET_FILE)
         self._server = server = Server(self._address, self._port)
         server.start(self._app(), "penstock coordinator")
-        threading.Thread(target=self._look_at_the_clock, name="penstock clock", daemon=True).start()
+        self._clock.look(self._closing)
         place = Place(server.url, self._secret, self.pipeline, self.incarnation, self.count)
         with explained(f"{self.directory} cannot be used", "Check the disk and its rights."):
             write_private(self._file, json.dumps(asdict(place), indent=1) + "\n")
@@ -138,10 +138,6 @@ class Coordinator:
     @property
     def _file(self) -> Path:
         return self.directory / COORDINATOR_FILE
-
-    def _look_at_the_clock(self) -> None:
-        while not self._closing.wait(1.0):
-            self._clock.now()
 
     # -- what hosts ask -------------------------------------------------------------------------
 

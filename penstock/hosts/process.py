@@ -59,6 +59,7 @@ class Host:
         self._process = secrets.token_hex(8)
         self._clock = AwakeClock()
         self._wake = threading.Event()
+        self._ended = threading.Event()
         self._stopping = False
         self._over = False
         self._admission: Admission | None = None
@@ -78,6 +79,7 @@ class Host:
         options = self._options
         contact = Contact(options.coordinator, options.secret_file)
         storage = HostStorage(options.storage, options.index)
+        self._clock.look(self._ended)
         try:
             worker = self._worker(storage)
             duty = Duty(storage.directory, options.address, worker=lambda: worker.pid, over=self._be_over)
@@ -97,6 +99,7 @@ class Host:
                     duty.part.wait()  # the directory is this process's as long as something is copied
                 server.close()
         finally:
+            self._ended.set()
             storage.close()
             contact.close()
 

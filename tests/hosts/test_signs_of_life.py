@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import stat
 import threading
 import time
@@ -172,6 +173,21 @@ def test_a_coordinator_that_is_gone_without_a_word(tmp_path: Path) -> None:
             with pytest.raises(HostError, match=f"not that of incarnation {second.incarnation}"):
                 old.status()
         old.close()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_coordinator_that_accepts_and_never_answers(tmp_path: Path) -> None:
+    """As one that was stopped, or whose answers get lost on the way."""
+    with hosting(options(tmp_path, 0)) as host, coordinating(tmp_path / "shop", count=1) as coordinator:
+        waited(coordinator)
+        wait_until(lambda: host.pid)
+        server = coordinator._server
+        assert server is not None
+        server.close()
+        with socket.create_server(("127.0.0.1", server.port)):
+            wait_until(lambda: host.has_said("Lost the coordinator"))
+            wait_until(lambda: host.pid is None)
+        assert host.has_said("(no answer in time)")
 
 
 def test_a_coordinator_that_says_that_its_run_is_over(tmp_path: Path) -> None:
