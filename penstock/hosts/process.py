@@ -86,7 +86,7 @@ class Host:
             server = Server(options.address)
             at_once = False
             try:
-                worker.stop()
+                worker.begin()
                 server.start(create_app(duty), "penstock agent")
                 self._serve(contact, storage, duty, worker, server.url)
             except KeyboardInterrupt:

@@ -107,10 +107,15 @@ def _told_by_file() -> str:
         )
     try:
         return Path(path).read_text()
+    except FileNotFoundError as error:
+        raise HostLostError(
+            f"a task was run where no host is now: {path} is missing. If it does not come back by itself,"
+            f" start 'penstock host --beside {path}' on that machine"
+        ) from error
     except OSError as error:
         raise HostError(
-            f"a task was run where no host is: {path} cannot be read ({error.strerror}). Start"
-            f" 'penstock host --beside {path}' on that machine, as the user that Spark's executors have"
+            f"a task was run where its host cannot be known: {path} cannot be read ({error.strerror}). Run"
+            f" 'penstock host --beside {path}' on that machine as the user that Spark's executors have"
         ) from error
 
 

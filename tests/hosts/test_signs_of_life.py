@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,8 @@ from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import Admission
 from penstock.hosts.process import Options
 from penstock.hosts.worker import _processes_of
+from penstock.trace.host import FILE_ENVIRONMENT
+from penstock.trace.host import Host as Here
 from tests.hosts.running import FIRST, MASTER, PATIENCE, Sleeper, coordinating, hosting, wait_until
 
 
@@ -286,3 +289,30 @@ def test_what_is_left_of_an_earlier_worker_is_ended(tmp_path: Path) -> None:
     worker.stop()
     assert list(_processes_of(directory)) == []
     left.stop()
+
+
+# -- beside executors of others -------------------------------------------------------------------
+
+
+def test_executors_go_on_while_the_host_beside_them_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says who it is goes with the run that it belongs to; without it the host is waited for."""
+    file = tmp_path / "beside.json"
+    beside = replace(options(tmp_path, 0), beside=file)
+    monkeypatch.setenv(FILE_ENVIRONMENT, str(file))
+    with pytest.raises(HostLostError, match=rf"{file} is missing.*'penstock host --beside {file}'"):
+        Here.here()
+    with coordinating(tmp_path / "shop", count=1) as coordinator:
+        with hosting(beside):
+            waited(coordinator)
+            left = file.read_text()
+            assert Here.here().incarnation == coordinator.incarnation
+        file.write_text(left)  # as one that was killed leaves it
+    with hosting(beside) as again:
+        wait_until(lambda: again.has_said("Waiting for the coordinator"))
+        assert file.read_text() == left
+        with coordinating(tmp_path / "shop", count=1) as coordinator:
+            waited(coordinator)
+            assert Here.here().incarnation == coordinator.incarnation
+    assert not file.exists()
