@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,11 +23,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.connectors import READING, BadRecord, Split, inline_split, served
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import damage_in, evaluation_error, lost_host_in, lost_worker
+from penstock.engine.failure import damage_in, evaluation_error, host_error_in, lost_worker
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Batches, Merge, State
-from penstock.errors import StateError
+from penstock.errors import HostLostError, StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import Moment, row_layout
@@ -48,6 +49,7 @@ SHOWN_BAD = 5
 # A transaction that loses a Python worker is run so often before it is said to fail: Spark notices only when
 # it uses them that idle workers are gone, one after the other.
 _ATTEMPTS = 10
+_PAUSE_SECONDS = 0.5
 # A partition of a wide transaction holds about this many rows, so that its tasks stay small.
 _PARTITION_ROWS = 250_000
 
@@ -253,8 +255,9 @@ class Engine:
                                 self.files.note(facts["hosts"], key[1], key[2], Size(*told[key]))
             except BaseException as error:
                 self.state.discard(transaction)
-                if attempt < _ATTEMPTS and lost_host_in(error) is not None:
-                    _log.warning("transaction %d is run again when all hosts are there", transaction)
+                if attempt < _ATTEMPTS and isinstance(fault := host_error_in(error), HostLostError):
+                    _log.warning("transaction %d is run again with all hosts: %s", transaction, fault)
+                    time.sleep(_PAUSE_SECONDS)  # one may not reach another, and yet all answer from here
                     self.files.wait()
                     self.state.discard(transaction)  # also where nobody could be told to
                     facts["hosts"] = self.files.facts(batches)  # it may be another process now
@@ -394,7 +397,7 @@ class Engine:
                 self._bind_names(batches)
                 return _to_arrow(answer(self._queries, sql))
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or lost_host_in(error) or error from error
+                raise damage_in(error) or host_error_in(error) or error from error
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 
@@ -422,7 +425,7 @@ class Engine:
             try:
                 run_merges(self.spark, self.state, pending)
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or lost_host_in(error) or error from error
+                raise damage_in(error) or host_error_in(error) or error from error
             return True
         return self.circuit.specialise()
 
