@@ -17,6 +17,7 @@ from penstock.errors import StateError
 from penstock.hosts.config import ClusterConfig
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.files import HostFiles
+from penstock.hosts.messages import LOST_SECONDS
 from penstock.hosts.parts import HostParts
 from penstock.plan.catalyst.master import Master, executors
 from penstock.sync.config import SyncConfig
@@ -65,7 +66,8 @@ class Cluster:
     @property
     def waits_for(self) -> str | None:
         """Which hosts are not there, and why."""
-        return self.waits or "; ".join(self.coordinator.lost().values()) or None
+        silent = "" if self.files is None else str(self.files.waits)
+        return self.waits or "; ".join(self.coordinator.lost().values()) or silent or None
 
     @property
     def workers(self) -> int:
@@ -137,11 +139,13 @@ class Cluster:
             raise StateError("the pipeline was stopped while it waited for its hosts")
 
     def end_without_lost_hosts(self) -> None:
-        """The pipeline is to end in order: what waits for a host that is lost, or gets lost, is given up."""
+        """The pipeline is to end in order: what waits for a host that is lost, or that is silent for as long
+        though it gives signs of life, is given up."""
 
         def watch() -> None:
             while not self._stopped:
-                if self.coordinator.lost():
+                silent = self.files is not None and self.files.waits.seconds >= LOST_SECONDS
+                if silent or self.coordinator.lost():
                     self.interrupt()
                 time.sleep(_LOOK_SECONDS)
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from penstock.errors import DamagedError, HostError, HostLostError, PenstockError, StateError
 from penstock.hosts.client import Agent
 from penstock.hosts.coordinator import Coordinator
+from penstock.hosts.waits import Waits
 from penstock.storage.files import Content, make_directory
 from penstock.trace.files import BatchFiles, Size, Sizes
 
@@ -37,6 +38,7 @@ class HostFiles(BatchFiles):
         self.hosts = coordinator.count
         self._coordinator = coordinator
         self._stopped = stopped
+        self.waits = Waits()
         self._pool = ThreadPoolExecutor(coordinator.count, thread_name_prefix="penstock hosts")
         self._gone: SimpleQueue[Collection[tuple[str, str]] | None] = SimpleQueue()
         self._remover = threading.Thread(target=self._remove, name="penstock removing", daemon=True)
@@ -53,14 +55,16 @@ class HostFiles(BatchFiles):
 
     def at_hand(self, trace: str, name: str, size: Size) -> Path:
         path = self.path(trace, name)
-        while not path.exists():
-            make_directory(path.parent)
-            try:
-                self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
-            except HostLostError as error:
-                self._refuse_stopped(error)
-                time.sleep(_LOOK_SECONDS)
-                self.wait()
+        try:
+            while not path.exists():
+                make_directory(path.parent)
+                try:
+                    self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
+                except HostLostError as error:
+                    self._pause(error)
+                    self._wait()
+        finally:
+            self.waits.over()
         return path
 
     def url_of(self, path: str) -> str | None:
@@ -82,17 +86,24 @@ class HostFiles(BatchFiles):
 
     def wait(self) -> None:
         """Wait until every host answers; `StateError` if the pipeline is stopped meanwhile."""
+        try:
+            self._wait()
+        finally:
+            self.waits.over()
+
+    def _wait(self) -> None:
         said: int | None = None
         while (away := self._away()) is not None:
             if away.host != said:  # why it does not answer varies
                 _log.warning("waiting for a host: %s", away)
                 said = away.host
-            self._refuse_stopped(away)
-            time.sleep(_LOOK_SECONDS)
+            self._pause(away)
 
-    def _refuse_stopped(self, why: object) -> None:
+    def _pause(self, why: HostError) -> None:
+        self.waits.note(why)
         if self._stopped():
             raise StateError(f"the pipeline was stopped while it waited for a host: {why}")
+        time.sleep(_LOOK_SECONDS)
 
     def _away(self) -> HostError | None:
         """Why a host cannot be asked for anything, if one cannot."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,8 +12,12 @@ from unittest.mock import Mock
 import pytest
 
 import penstock
-from penstock.errors import StateError
-from tests.hosts.running import coordinating
+from penstock.errors import HostLostError, StateError
+from penstock.hosts.cluster import Cluster
+from penstock.hosts.config import ClusterConfig
+from penstock.hosts.files import HostFiles
+from penstock.trace.files import Size
+from tests.hosts.running import FIRST, coordinating, wait_until
 
 
 def running(tmp_path: Path, done: list[str]) -> penstock.Pipeline:
@@ -62,3 +68,43 @@ def test_a_second_coordinator_is_refused_by_name(tmp_path: Path) -> None:
     finally:
         first.close()
     assert not (tmp_path / "shop" / "coordinator.json").exists()
+
+
+# -- hosts that do not answer ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The agent of a host does not answer, though the host gives signs of life."""
+    cluster = Cluster(ClusterConfig(2), tmp_path, "p", 1)
+    refused = HostLostError("host 1 of 2 at http://127.0.0.3:9 does not answer", host=1)
+    monkeypatch.setattr(cluster.coordinator, "refuse_silent", Mock(side_effect=refused))
+    monkeypatch.setattr(cluster.coordinator, "agent", Mock(side_effect=refused))
+    monkeypatch.setattr("penstock.hosts.cluster.LOST_SECONDS", 1.0)
+    cluster.files = HostFiles(tmp_path, cluster.coordinator, lambda: cluster._stopped)
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [lambda files: files.wait(), lambda files: files.at_hand("view-a", FIRST, Size(1, 4, "0" * 32, 1))],
+    ids=["all of them", "a batch"],
+)
+def test_a_stop_gives_up_a_host_whose_agent_is_silent(silent: Cluster, wait: Any) -> None:
+    errors: list[StateError] = []
+
+    def work() -> None:
+        try:
+            wait(silent.files)
+        except StateError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    wait_until(lambda: silent.waits_for)
+    assert "host 1 of 2 at http://127.0.0.3:9 does not answer" in (silent.waits_for or "")
+    silent.end_without_lost_hosts()
+    thread.join(30)
+    assert "the pipeline was stopped while it waited for a host: host 1 of 2" in str(errors.pop())
+    assert silent.waits_for is None
