@@ -167,6 +167,17 @@ class BatchFiles:
         return next(self.directory.glob(f"*/*-{run}-*"), None) is not None
 
 
+class UnseenFiles(BatchFiles):
+    """Those of hosts that are not asked: whether they are whole is seen when the pipeline starts on them."""
+
+    def __init__(self, directory: Path, hosts: int) -> None:
+        super().__init__(directory)
+        self.hosts = hosts
+
+    def faults(self, traces: Sizes, *, deep: bool) -> Iterator[tuple[str | None, int]]:
+        return iter(())
+
+
 def different(path: Path, expected: Content, *, deep: bool) -> str | None:
     """What is wrong with a file; `deep`: every byte of it is looked at."""
     try:
