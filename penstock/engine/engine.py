@@ -233,6 +233,7 @@ class Engine:
         for key, fact in told.items():
             if key[0] == "merge":
                 self.state.replace(Merge(key[1], fact[1]), key[2], Size(*fact[0]))
+        self.state.doubt(self.files.returned_since(facts["hosts"]))
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
 
@@ -260,7 +261,7 @@ class Engine:
                     time.sleep(_PAUSE_SECONDS)  # one may not reach another, and yet all answer from here
                     self.files.wait()
                     self.state.discard(transaction)  # also where nobody could be told to
-                    facts["hosts"] = self.files.facts(batches)  # it may be another process now
+                    facts |= facts_of(self.state, batches)  # it may be another process now
                     continue
                 if attempt < _ATTEMPTS and lost_worker(error):
                     _log.warning("a Python worker was lost in transaction %d; it is run again", transaction)
@@ -449,7 +450,8 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     numbers = Catalyst(spark).placed_range(places) if places else spark.range(0, 1, 1, 1)
     frame = numbers.mapInArrow(stage.function(report), StructType([StructField("_", LongType())]))
     context = spark.sparkContext
-    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts_of(state, state.sizes())))
+    facts = facts_of(state, state.sizes())
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts))
     try:
         frame.collect()
     except BaseException:
@@ -460,6 +462,7 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     for merge_, name in named:
         state.replace(merge_, name, Size(*report.value[("batch", merge_.trace, name)]))
         failpoint("merge.replaced")
+    state.doubt(state.files.returned_since(facts["hosts"]))
 
 
 def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
@@ -469,11 +472,12 @@ def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
 
 def facts_of(state: State, batches: Sizes) -> dict[str, Any]:
     """What tasks must know of these batches, whichever of them they read."""
+    hosts = state.files.facts(batches)  # first: tasks see if one is started again from here on
     return {
         "directory": str(state.files.directory),
         "run": state.run,
         "unverified": state.unverified(),
-        "hosts": state.files.facts(batches),
+        "hosts": hosts,
     }
 
 

@@ -198,6 +198,7 @@ class Coordinator:
             self.workers,
             self._master,
             self.spark_secret,
+            said.process,
         )
 
     # -- who is there ---------------------------------------------------------------------------
@@ -280,6 +281,10 @@ class Coordinator:
     def addresses(self) -> list[str]:
         """Of the hosts, by index, as Spark knows them."""
         return [self._of(index).said.address for index in range(self.count)]
+
+    def processes(self) -> list[str]:
+        """Of the hosts, by index: another one is that of a host which was started again."""
+        return [self._of(index).said.process for index in range(self.count)]
 
     def lost(self) -> dict[int, str]:
         """The hosts that gave no sign of life for `LOST_SECONDS`, and since when."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,8 @@ class HostFiles(BatchFiles):
         self._coordinator = coordinator
         self._stopped = stopped
         self.waits = Waits()
+        self._looking = threading.Lock()
+        self._processes: list[str] = []
         self._pool = ThreadPoolExecutor(coordinator.count, thread_name_prefix="penstock hosts")
         self._gone: SimpleQueue[Collection[tuple[str, str]] | None] = SimpleQueue()
         self._remover = threading.Thread(target=self._remove, name="penstock removing", daemon=True)
@@ -75,6 +77,7 @@ class HostFiles(BatchFiles):
             "pipeline": self._coordinator.pipeline,
             "incarnation": self._coordinator.incarnation,
             "agents": self._coordinator.urls(),
+            "processes": self._coordinator.processes(),
             "where": {
                 trace: {name: _place(size) for name, size in batches.items()}
                 for trace, batches in traces.items()
@@ -83,6 +86,14 @@ class HostFiles(BatchFiles):
 
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
         facts["where"].setdefault(trace, {})[name] = _place(size)
+
+    def returned(self) -> Collection[int]:
+        with self._looking:
+            before, self._processes = self._processes, self._coordinator.processes()
+            return _other(before, self._processes)
+
+    def returned_since(self, facts: Any) -> Collection[int]:
+        return _other(facts["processes"], self._coordinator.processes())
 
     def wait(self) -> None:
         """Wait until every host answers; `StateError` if the pipeline is stopped meanwhile."""
@@ -188,6 +199,10 @@ class HostFiles(BatchFiles):
                 _log.warning("host %d: %s", host, error)
 
         list(self._pool.map(tell, range(self.hosts)))
+
+
+def _other(before: Sequence[str], now: Sequence[str]) -> Collection[int]:
+    return [host for host, (one, other) in enumerate(zip(before, now, strict=False)) if one != other]
 
 
 def _remove_from(batches: Collection[tuple[str, str]], agent: Agent) -> None:

@@ -68,6 +68,7 @@ def identity(admission: Admission, index: int, directory: Path) -> str:
         "count": admission.count,
         "directory": str(directory),
         "token": admission.token,
+        "process": admission.process,
     }
     return json.dumps(whose)
 

@@ -95,6 +95,15 @@ class BatchFiles:
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
         """Add a batch that was written just now to these facts."""
 
+    def returned(self) -> Collection[int]:
+        """The hosts that were started again since this was asked last. What is not synced there may be lost:
+        the machine may have crashed."""
+        return ()
+
+    def returned_since(self, facts: Any) -> Collection[int]:
+        """Those that were started again since these facts."""
+        return ()
+
     def wait(self) -> None:
         """Wait until all of them can be reached again."""
 
@@ -110,6 +119,10 @@ class BatchFiles:
                 sync_directory(self.directory / trace)
         sync_directory(self.directory)
         self.are_synced(traces)
+
+    def is_synced(self, trace: str, name: str) -> bool:
+        """Whether a batch is durable for sure."""
+        return (trace, name) in self._synced
 
     def are_synced(self, traces: Sizes) -> None:
         """These are durable, for a checkpoint has them; no others need be remembered."""

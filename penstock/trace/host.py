@@ -58,6 +58,8 @@ class Host:
     count: int
     directory: Path
     token: str = field(repr=False)
+    process: str = ""
+    """A random id of the process that looks after it."""
 
     @classmethod
     def here(cls) -> Host:
@@ -151,12 +153,21 @@ class Hosts:
                 f" {len(facts['agents'])}: nothing was done",
                 host=here.index,
             )
+        if facts["processes"][here.index] != here.process:
+            raise HostLostError(
+                f"host {here.index} was started again since this transaction began: nothing was done",
+                host=here.index,
+            )
         return cls(here, facts["agents"], facts["where"])
 
     def may_have(self, trace: str, name: str, keys: Span) -> bool:
         """Whether one of these keys can be in a batch."""
         *_, first, last = self.where[trace][name]
         return first is None or Span(first, last).meets(keys)
+
+    def is_own(self, trace: str, name: str) -> bool:
+        """Whether a batch was written here, and is no copy."""
+        return bool(self.where[trace][name][0] == self.here.index)
 
     def at_hand(self, trace: str, name: str) -> tuple[Path, str]:
         """Where a batch can be read here, and how that came."""

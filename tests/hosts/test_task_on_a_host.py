@@ -15,7 +15,7 @@ from penstock.trace.rows import Layout, Rows, Span
 from penstock.trace.task import Report, ReportParam, Task
 
 LAYOUT = Layout((pa.int64(),))
-HOST = {"pipeline": "p", "incarnation": "i", "index": 0, "count": 2, "token": "t"}
+HOST = {"pipeline": "p", "incarnation": "i", "index": 0, "count": 2, "token": "t", "process": "p0"}
 
 
 class Told:
@@ -53,6 +53,7 @@ def task(directory: Path, where: dict[str, list[Any]], told: Told) -> Task:
         "hosts": {
             "pipeline": "p",
             "incarnation": "i",
+            "processes": ["p0", "p1"],
             "agents": ["http://127.0.0.1:9", "http://127.0.0.1:9"],
             "where": {"t": where},
         },
