@@ -24,6 +24,7 @@ from penstock.connectors import READING, BadRecord, Split, inline_split, served
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
 from penstock.engine.failure import damage_in, evaluation_error, host_error_in, lost_worker
+from penstock.engine.fingerprints import identities, whole
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Batches, Merge, State
@@ -35,6 +36,7 @@ from penstock.sql import Program
 from penstock.trace.batch import Batch
 from penstock.trace.files import BatchFiles, Size, Sizes
 from penstock.trace.rows import Rows, concat
+from penstock.trace.seen import NO_TRANSACTION
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 _log = logging.getLogger("penstock")
@@ -108,12 +110,12 @@ class Engine:
         self.spark = spark
         self.workers = workers
         self.files = files
-        self.state = State(files)
         self._report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
         several = files.hosts > 1
         session = circuit_session(spark, workers, places=several)
         catalyst = Catalyst(session)
         self.relations = analyse(program, catalyst)
+        self.state = State(files, whole(identities(self.relations)))
         wholes = Catalyst(circuit_session(spark, workers, places=several))
         least = self._bits(0)
         self.circuit = Circuit(self.relations, catalyst, wholes, self._report, files.addresses, least)
@@ -472,7 +474,8 @@ def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
 
 def facts_of(state: State, batches: Sizes) -> dict[str, Any]:
     """What tasks must know of these batches, whichever of them they read."""
-    hosts = state.files.facts(batches)  # first: tasks see if one is started again from here on
+    # First of all: from here on tasks see if a host is started again.
+    hosts = state.files.facts(batches, state.run, state.program)
     return {
         "directory": str(state.files.directory),
         "run": state.run,
@@ -482,7 +485,7 @@ def facts_of(state: State, batches: Sizes) -> dict[str, Any]:
 
 
 _NO_FACTS: dict[str, Any] = {
-    "transaction": 0,
+    "transaction": NO_TRANSACTION,
     "initial": False,
     "inputs": {},
     "owners": {},

@@ -33,8 +33,10 @@ class _Garbage:
 class State:
     """The batches of all traces. A reader's snapshot stays readable until it lets go of it."""
 
-    def __init__(self, files: BatchFiles) -> None:
+    def __init__(self, files: BatchFiles, program: str = "") -> None:
+        """`program`: a mark of what computes it."""
         self.files = files
+        self.program = program
         self._traces: dict[str, dict[str, Size]] = {}
         self._lock = threading.Lock()
         self._readers: set[int] = set()

@@ -41,6 +41,7 @@ class HostFiles(BatchFiles):
         self.waits = Waits()
         self._looking = threading.Lock()
         self._processes: list[str] = []
+        self._runs: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(coordinator.count, thread_name_prefix="penstock hosts")
         self._gone: SimpleQueue[Collection[tuple[str, str]] | None] = SimpleQueue()
         self._remover = threading.Thread(target=self._remove, name="penstock removing", daemon=True)
@@ -72,8 +73,9 @@ class HostFiles(BatchFiles):
     def url_of(self, path: str) -> str | None:
         return self._coordinator.url_of(Path(path))
 
-    def facts(self, traces: Sizes) -> Mapping[str, Any]:
+    def facts(self, traces: Sizes, run: str, program: str) -> Mapping[str, Any]:
         return {
+            "program": [self._number(run), program],
             "pipeline": self._coordinator.pipeline,
             "incarnation": self._coordinator.incarnation,
             "agents": self._coordinator.urls(),
@@ -83,6 +85,11 @@ class HostFiles(BatchFiles):
                 for trace, batches in traces.items()
             },
         }
+
+    def _number(self, run: str) -> int:
+        """Of an engine, counted from the first that ran something."""
+        with self._looking:
+            return self._runs.setdefault(run, len(self._runs) + 1)
 
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
         facts["where"].setdefault(trace, {})[name] = _place(size)

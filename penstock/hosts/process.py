@@ -19,6 +19,7 @@ from penstock.hosts.messages import LOST_SECONDS, SIGN_SECONDS, Admission, Check
 from penstock.hosts.serving import Server
 from penstock.hosts.storage import HostStorage
 from penstock.hosts.worker import SparkWorker, Worker
+from penstock.trace import seen
 
 _SAY_SECONDS = 30.0
 
@@ -173,6 +174,7 @@ class Host:
             if self._options.beside is None
             else f"Joined {contact} as {membership.host}; executors find it by {self._options.beside}."
         )
+        seen.begin(storage.directory, admission.incarnation)
         duty.files.forget_copies()
         worker.start(admission)
         duty.take(membership, admission.token)

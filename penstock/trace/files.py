@@ -88,8 +88,9 @@ class BatchFiles:
         """Where tasks can ask for a file of the storage directory; None: they can read it."""
         return None
 
-    def facts(self, traces: Sizes) -> Mapping[str, Any] | None:
-        """What tasks must know beside the names of the batches that they read; None: all is in one place."""
+    def facts(self, traces: Sizes, run: str, program: str) -> Mapping[str, Any] | None:
+        """What tasks of an engine must know beside the names of the batches that they read; `run` and
+        `program` are marks of the engine and of what it computes. None: all is in one place."""
         return None
 
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:

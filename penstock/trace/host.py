@@ -24,7 +24,9 @@ import xxhash
 
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
+from penstock.trace import seen
 from penstock.trace.rows import Span
+from penstock.trace.seen import Seen
 
 ENVIRONMENT = "PENSTOCK_HOST"
 """What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
@@ -137,8 +139,9 @@ class Hosts:
     """Of each batch: the host whose task wrote it, what it must contain, its first and its last key."""
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Hosts:
-        """What the driver says; refused if it speaks of other hosts than this one belongs to."""
+    def of(cls, facts: Mapping[str, Any], transaction: int) -> Hosts:
+        """What the driver says; refused if it speaks of other hosts than this one belongs to, or of a program
+        or a transaction that others came after here."""
         here = Host.here()
         for what, expected in (("pipeline", here.pipeline), ("incarnation", here.incarnation)):
             if facts[what] != expected:
@@ -158,6 +161,7 @@ class Hosts:
                 f"host {here.index} was started again since this transaction began: nothing was done",
                 host=here.index,
             )
+        seen.admit(here.directory, here.index, Seen.of(facts, transaction))
         return cls(here, facts["agents"], facts["where"])
 
     def may_have(self, trace: str, name: str, keys: Span) -> bool:

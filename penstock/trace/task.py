@@ -55,7 +55,7 @@ class Task:
         self.now: str = facts["now"]
         self._run: str = facts["run"]
         self._unverified: dict[str, dict[str, list[Any]]] = facts["unverified"]
-        self._hosts = None if facts["hosts"] is None else Hosts.of(facts["hosts"])
+        self._hosts = None if facts["hosts"] is None else Hosts.of(facts["hosts"], self.transaction)
         self._directory = Path(facts["directory"])
         self.dead_letters = Path(facts["dead_letters"])
         if self._hosts is not None:  # each host has its own

@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.errors import HostError
+from penstock.trace import seen
 from penstock.trace.host import ENVIRONMENT
 from penstock.trace.rows import Layout, Rows, Span
+from penstock.trace.seen import NO_TRANSACTION
 from penstock.trace.task import Report, ReportParam, Task
 
 LAYOUT = Layout((pa.int64(),))
@@ -33,10 +36,16 @@ def rows(*keys: int) -> Rows:
     return Rows(LAYOUT, k, k, (pa.array(k),), (np.ones(len(k), np.int64),))
 
 
-def task(directory: Path, where: dict[str, list[Any]], told: Told) -> Task:
+def task(
+    directory: Path,
+    where: dict[str, list[Any]],
+    told: Told,
+    transaction: int = 1,
+    program: tuple[int, str] = (1, "f1"),
+) -> Task:
     """On host 0, with these batches of the trace `t`."""
     facts = {
-        "transaction": 1,
+        "transaction": transaction,
         "initial": False,
         "now": "",
         "run": "0123abcd",
@@ -53,6 +62,7 @@ def task(directory: Path, where: dict[str, list[Any]], told: Told) -> Task:
         "hosts": {
             "pipeline": "p",
             "incarnation": "i",
+            "program": list(program),
             "processes": ["p0", "p1"],
             "agents": ["http://127.0.0.1:9", "http://127.0.0.1:9"],
             "where": {"t": where},
@@ -77,3 +87,45 @@ def test_a_batch_of_another_host_is_fetched_only_for_its_own_keys(
     assert reading.old("t", LAYOUT, Span(51, 60)) == []
     with pytest.raises(Exception, match=r"host 1 at http://127\.0\.0\.1:9 does not answer"):
         reading.lookup("t", LAYOUT, np.array([-5, 1], np.int64))
+
+
+@pytest.mark.parametrize(
+    ("transaction", "program", "why"),
+    [
+        (4, (2, "f2"), "a task is of transaction 4, and it has seen one of 5"),
+        (5, (2, "f3"), r"a task is of program 2 \(f3\) of this run, and it runs program 2 \(f2\)"),
+        (6, (1, "f1"), r"a task is of program 1 \(f1\) of this run, and it runs program 2 \(f2\)"),
+    ],
+)
+def test_a_task_that_comes_too_late_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transaction: int, program: tuple[int, str], why: str
+) -> None:
+    """Of a transaction that another one came after, or of a program that is not run any more."""
+    monkeypatch.setenv(ENVIRONMENT, json.dumps({**HOST, "directory": str(tmp_path)}))
+    seen.begin(tmp_path, "i")
+    task(tmp_path, {}, Told(), 7, (1, "f1"))
+    task(tmp_path, {}, Told(), 5, (2, "f2"))
+    task(tmp_path, {}, Told(), NO_TRANSACTION, (2, "f2"))
+    with pytest.raises(HostError, match=f"host 0: {why}; nothing was done"):
+        task(tmp_path, {}, Told(), transaction, program)
+    task(tmp_path, {}, Told(), 5, (2, "f2"))  # it is run again
+    seen.begin(tmp_path, "i")  # the host was started again
+    with pytest.raises(HostError, match=why):
+        task(tmp_path, {}, Told(), transaction, program)
+
+
+def test_a_task_of_a_run_that_is_over_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT, json.dumps({**HOST, "directory": str(tmp_path)}))
+    seen.begin(tmp_path, "i")
+    task(tmp_path, {}, Told(), 7)
+    seen.begin(tmp_path, "the next")
+    with pytest.raises(HostError, match="a task is of incarnation i, and it is of the next by now"):
+        task(tmp_path, {}, Told(), 8)
+
+
+def test_what_was_half_written_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT, json.dumps({**HOST, "directory": str(tmp_path)}))
+    (tmp_path / "seen.json").write_text('{"incarnation": "i", "num')
+    task(tmp_path, {}, Told(), 3)
+    with pytest.raises(HostError, match="a task is of transaction 2"):
+        task(tmp_path, {}, Told(), 2)
