@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,14 +13,16 @@ from penstock.hosts.refusals import RefusalError, knows
 
 
 class Admitted:
-    """Lets through only requests of the coordinator that the host checked in with, and of its tasks."""
+    """Lets through only requests of the coordinator that the host checked in with, and of its tasks; and what
+    does nothing but say where else to ask, which is `free` to all."""
 
-    def __init__(self, app: ASGIApp, duty: Duty) -> None:
+    def __init__(self, app: ASGIApp, duty: Duty, free: Collection[str] = ()) -> None:
         self._app = app
         self._duty = duty
+        self._free = free
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "http" and scope["path"] not in self._free:
             try:
                 refuse_strangers(self._duty, Headers(scope=scope))
             except RefusalError as refusal:

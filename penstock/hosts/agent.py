@@ -17,7 +17,7 @@ from penstock.hosts.admission import Admitted
 from penstock.hosts.duty import Duty
 from penstock.hosts.names import refuse_names
 from penstock.hosts.refusals import RefusalError, install_handlers
-from penstock.hosts.syncing import add_routes
+from penstock.hosts.syncing import SYNC, add_routes
 from penstock.storage.files import Content
 from penstock.trace.files import Size
 
@@ -68,7 +68,7 @@ def create_app(duty: Duty) -> FastAPI:
     """The application of this host."""
     app = FastAPI(title="Penstock host", openapi_url=None, docs_url=None, redoc_url=None)
     install_handlers(app, f"the host at {duty.address}")
-    app.add_middleware(Admitted, duty=duty)
+    app.add_middleware(Admitted, duty=duty, free=(SYNC,))
     files = duty.files
 
     @app.get("/batches/{trace}/{name}")
