@@ -168,6 +168,7 @@ class Pipeline:
             vet,
         )
         try:
+            opening.refuse_other_hosts(storage)
             if self._sync is not None:
                 several = opening.several(storage)
                 following = Following(storage.checkpoints, self._sync, self.name, self.registered, several)

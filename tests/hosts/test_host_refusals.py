@@ -10,12 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
+import penstock
 from penstock._version import __version__
+from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import HostError, HostLostError, StateError
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import CheckIn, HostIndex, Membership
 from penstock.hosts.process import Options
+from penstock.trace.files import UnseenFiles
 from tests.hosts.running import FIRST, PIPELINE, Alone, coordinating, hosting, wait_until
+from tests.stores import begin_journal, saved
 
 # -- what cannot be -------------------------------------------------------------------------------
 
@@ -268,6 +272,25 @@ def test_the_storage_of_a_host_is_its_own(tmp_path: Path) -> None:
 def test_a_url_needs_a_secret(tmp_path: Path) -> None:
     with hosting(Options(1, "http://127.0.0.1:9", tmp_path / "host")) as host:
         assert "--secret-file" in host.refusal()
+
+
+@pytest.mark.parametrize(
+    ("config", "there"), [({"hosts": 2}, "'hosts': 3"), ({}, "'hosts': 3"), ({"hosts": 3}, "without 'hosts'")]
+)
+def test_another_number_of_hosts_is_refused_before_they_are_waited_for(
+    tmp_path: Path, config: dict[str, int], there: str
+) -> None:
+    begin_journal(tmp_path, 0)
+    (tmp_path / "batches").mkdir()
+    store = CheckpointStore(tmp_path)
+    assert store.read() is None
+    if there != "without 'hosts'":
+        store.files = UnseenFiles(tmp_path / "batches", 3)
+    store.begin("p", "owner", saved(0))
+    pipeline = penstock.Pipeline("p", "CREATE TABLE t (id INT);", storage=tmp_path, config=config)
+    with pytest.raises(StateError, match=f"has its batches on .*{there}"):
+        pipeline.start()
+    assert not (tmp_path / "hosts.secret").exists(), "no coordinator was there"
 
 
 def test_a_membership_is_what_a_host_is_asked_as(alone: Alone) -> None:
