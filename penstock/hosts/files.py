@@ -22,7 +22,7 @@ from penstock.hosts.client import Agent
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.waits import Waits
 from penstock.storage.files import Content, make_directory
-from penstock.trace.files import BatchFiles, Size, Sizes
+from penstock.trace.files import BatchFiles, Copies, Size, Sizes
 
 _log = logging.getLogger("penstock")
 
@@ -39,6 +39,7 @@ class HostFiles(BatchFiles):
         self._coordinator = coordinator
         self._stopped = stopped
         self.waits = Waits()
+        self._copies = Copies(directory)
         self._looking = threading.Lock()
         self._processes: list[str] = []
         self._runs: dict[str, int] = {}
@@ -57,7 +58,7 @@ class HostFiles(BatchFiles):
         self._pool.shutdown()
 
     def at_hand(self, trace: str, name: str, size: Size) -> Path:
-        path = self.path(trace, name)
+        path = self._copies.path(trace, name, size.checksum)
         try:
             while not path.exists():
                 make_directory(path.parent)
@@ -152,7 +153,7 @@ class HostFiles(BatchFiles):
     def remove(self, batches: Iterable[tuple[str, str]]) -> None:
         """In the background: what a host that is away does not delete now goes at the next start."""
         gone = list(batches)
-        super().remove([batch for batch in gone if self.path(*batch).exists()])
+        self._copies.remove(gone)
         if gone:
             self._gone.put(gone)
 
@@ -161,11 +162,11 @@ class HostFiles(BatchFiles):
             self._all(partial(_remove_from, gone))
 
     def discard(self, transaction: int, run: str) -> None:
-        super().discard(transaction, run)
+        self._copies.discard(transaction, run)
         self._all(lambda agent: agent.discard(transaction, run))
 
     def sweep(self, needed: Collection[tuple[str, str]]) -> None:
-        super().sweep(())  # it is fetched again when it is needed
+        self._copies.clear()  # they are fetched again when they are needed
         self._all(lambda agent: agent.sweep(needed))
 
     def has(self, run: str) -> bool:

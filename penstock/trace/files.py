@@ -30,6 +30,9 @@ BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\
 to delete."""
 
 
+_COPY_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.[0-9a-f]{32}\.arrow(\.\d+\.tmp)?")
+
+
 def batch_name(transaction: int, run: str, part: str) -> str:
     """What a transaction calls a batch: the same name when a task is run again, and another one in another
     run of the pipeline, for a checkpoint may still have the batch of the run before."""
@@ -179,6 +182,36 @@ class BatchFiles:
     def has(self, run: str) -> bool:
         """Whether a run of the pipeline has left batches."""
         return next(self.directory.glob(f"*/*-{run}-*"), None) is not None
+
+
+class Copies:
+    """Files of batches that were fetched from other hosts. The name of a batch is not unique over the attempts
+    of its transaction, so that of its copy has its checksum too."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, trace: str, name: str, checksum: str) -> Path:
+        """Where the copy of a batch with these contents lies, if it is here."""
+        return self.directory / trace / f"{name}.{checksum}.arrow"
+
+    def remove(self, batches: Iterable[tuple[str, str]]) -> None:
+        """Delete the copies of batches that nobody needs."""
+        for trace, name in batches:
+            self._remove(f"{trace}/{name}.*")
+
+    def discard(self, transaction: int, run: str) -> None:
+        """Delete those of what a transaction wrote that did not take effect."""
+        self._remove(f"*/{batch_name(transaction, run, '*')}")
+
+    def clear(self) -> None:
+        """Delete all."""
+        self._remove("*/*")
+
+    def _remove(self, pattern: str) -> None:
+        for path in self.directory.glob(pattern):
+            if _COPY_NAME.fullmatch(path.name):
+                remove_garbage(path)
 
 
 class UnseenFiles(BatchFiles):

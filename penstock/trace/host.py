@@ -25,6 +25,7 @@ import xxhash
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
 from penstock.trace import seen
+from penstock.trace.files import Copies
 from penstock.trace.rows import Span
 from penstock.trace.seen import Seen
 
@@ -178,7 +179,7 @@ class Hosts:
         index, size, checksum, *_ = self.where[trace][name]
         if index == self.here.index:
             return self.here.batches / trace / f"{name}.arrow", WRITTEN
-        path = self.here.directory / COPIES / trace / f"{name}.arrow"
+        path = Copies(self.here.directory / COPIES).path(trace, name, checksum)
         if path.exists():
             return path, HELD
         self._fetch(index, trace, name, Content(size, checksum), path)

@@ -91,7 +91,7 @@ def test_a_copy_tells_nothing_of_the_file_itself(
 
 def _copied(directory: Path, name: str, checksum: str) -> Path:
     written = directory / "batches" / "t" / f"{name}.arrow"
-    copy = directory / "copies" / "t" / f"{name}.arrow"
+    copy = directory / "copies" / "t" / f"{name}.{checksum}.arrow"
     copy.parent.mkdir(parents=True)
     copy.write_bytes(written.read_bytes())
     return copy

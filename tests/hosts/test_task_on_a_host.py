@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import HostError
+from penstock.hosts.duty import OwnFiles
 from penstock.trace import seen
-from penstock.trace.host import ENVIRONMENT
+from penstock.trace.host import ENVIRONMENT, FETCHED, HELD, Hosts
 from penstock.trace.rows import Layout, Rows, Span
 from penstock.trace.seen import NO_TRANSACTION
 from penstock.trace.task import Report, ReportParam, Task
+from tests.hosts.running import FIRST, PIPELINE, RUN, SECOND, Alone
 
 LAYOUT = Layout((pa.int64(),))
 HOST = {"pipeline": "p", "incarnation": "i", "index": 0, "count": 2, "token": "t", "process": "p0"}
@@ -129,3 +131,26 @@ def test_what_was_half_written_is_forgotten(tmp_path: Path, monkeypatch: pytest.
     task(tmp_path, {}, Told(), 3)
     with pytest.raises(HostError, match="a task is of transaction 2"):
         task(tmp_path, {}, Told(), 2)
+
+
+def test_a_copy_of_another_attempt_is_none(
+    alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a batch is the same in each attempt of its transaction, and what is in it may not be."""
+    here = {**HOST, "pipeline": PIPELINE, "incarnation": alone.membership.incarnation, "token": alone.token}
+    monkeypatch.setenv(ENVIRONMENT, json.dumps({**here, "directory": str(tmp_path)}))
+    facts = {"pipeline": PIPELINE, "incarnation": alone.membership.incarnation, "program": [1, "f"]}
+    facts |= {"agents": ["", alone.url], "processes": ["p0", "p1"], "where": {"t": {}}}
+    found = []
+    for attempt in (b"first", b"second"):
+        content = alone.put("t", FIRST, attempt)
+        hosts = Hosts.of({**facts, "where": {"t": {FIRST: [1, content.bytes, content.checksum]}}}, 1)
+        for how in (FETCHED, HELD):
+            path, came = hosts.at_hand("t", FIRST)
+            assert (came, path.read_bytes()) == (how, attempt)
+        found.append(path)
+    own = OwnFiles(tmp_path)
+    own.remove([("t", SECOND)])
+    assert all(path.exists() for path in found)
+    own.discard(1, RUN)
+    assert not any(path.exists() for path in found)
