@@ -78,7 +78,7 @@ class Transactions:
         self.first = saved.first
         self.group = group
         """The other replicas, if there may be any: what a transaction is made of is agreed on with them."""
-        self.statistics = Statistics(saved.rows, saved.statistics)
+        self.statistics = Statistics(saved.rows, saved.statistics, engine.files.hosts)
         self.machine = Machine(saved.transaction, replaying=True, first=saved.first)
         self.positions: dict[str, Any] = dict(saved.positions)
         """Where the connectors stood after the last transaction that ended."""

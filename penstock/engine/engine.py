@@ -35,6 +35,7 @@ from penstock.plan.rules.view import Moment, row_layout
 from penstock.sql import Program
 from penstock.trace.batch import Batch
 from penstock.trace.files import BatchFiles, Size, Sizes
+from penstock.trace.host import FETCHED, HELD
 from penstock.trace.rows import Rows, concat
 from penstock.trace.seen import NO_TRANSACTION
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
@@ -228,7 +229,7 @@ class Engine:
         }
         told = self._run_waves(transaction, waves, facts, batches)
         failpoint("engine.evaluated")
-        self.files.reads.update((int(key[3]), fact) for key, fact in told.items() if key[0] == "read")
+        self.files.reads.update(reads_of(told))
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
@@ -460,6 +461,7 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
         state.files.remove([(merge_.trace, name) for merge_, name in named])
         raise
     failpoint("merge.written")
+    state.files.reads.update(reads_of(report.value))
     state.verified((key[1], key[2]) for key in report.value if key[0] == "verified")
     for merge_, name in named:
         state.replace(merge_, name, Size(*report.value[("batch", merge_.trace, name)]))
@@ -470,6 +472,13 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
 def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
     """How many rows each batch has."""
     return {trace: {name: size.rows for name, size in found.items()} for trace, found in batches.items()}
+
+
+def reads_of(told: Report) -> Iterator[tuple[int, str]]:
+    """Of each batch that tasks on a host read: the host, and how they came to it at first."""
+    for key in told:
+        if key[0] == "read" and not (key[4] == HELD and (*key[:4], FETCHED) in told):
+            yield int(key[3]), key[4]
 
 
 def facts_of(state: State, batches: Sizes) -> dict[str, Any]:

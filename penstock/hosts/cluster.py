@@ -44,6 +44,9 @@ _SETTINGS: Mapping[str, str] = {
     "spark.deploy.maxExecutorRetries": "-1",
 }
 
+_SUMMED = ("processed_records", "batches", "rows", "bytes")
+"""What the pipeline knows of each host, and of all together."""
+
 
 class Cluster:
     """From the start of a pipeline to its end."""
@@ -166,7 +169,8 @@ class Cluster:
         for (index, how), times in ({} if self.files is None else dict(self.files.reads)).items():
             found["hosts"][index].setdefault("reads", {})[how] = times
             together[how] += times
-        return {**found, "waits_for": self.waits_for, "reads": dict(together)}
+        sums = {what: sum(share[what] for share in shares) for what in _SUMMED} if shares else {}
+        return {**found, **sums, "waits_for": self.waits_for, "reads": dict(together)}
 
     def close(self) -> None:
         self._stopped = True

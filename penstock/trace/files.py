@@ -185,8 +185,8 @@ class BatchFiles:
 
 
 class Copies:
-    """Files of batches that were fetched from other hosts. The name of a batch is not unique over the attempts
-    of its transaction, so that of its copy has its checksum too."""
+    """Files of batches that were fetched from other hosts. The name of a batch is not unique over the
+    attempts of its transaction, so that of its copy has its checksum too."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

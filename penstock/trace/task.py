@@ -115,7 +115,7 @@ class Task:
         if self._hosts is None:
             return self._directory / trace / f"{name}.arrow"
         path, how = self._hosts.at_hand(trace, name)
-        self.tell(("read", trace, name, str(self._hosts.here.index)), how)
+        self.tell(("read", trace, name, str(self._hosts.here.index), how), True)
         return path
 
     def _identity(self, trace: str, name: str, path: Path) -> tuple[Any, ...]:
