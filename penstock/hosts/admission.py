@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.hosts.duty import Duty
@@ -45,6 +47,15 @@ def refuse_strangers(duty: Duty, headers: Headers) -> None:
             f" belongs; the request says incarnation {said}. A token ends with the run of its coordinator.",
         )
     refuse_others(duty, headers)
+
+
+@contextmanager
+def changing(duty: Duty, request: Request) -> Iterator[None]:
+    """Make files durable or delete them, if the request is still for this host as it is by now: it may have
+    joined another run meanwhile, and joins none as long as this lasts."""
+    with duty.changing:
+        refuse_strangers(duty, request.headers)
+        yield
 
 
 def refuse_others(duty: Duty, given: Mapping[str, str]) -> None:

@@ -74,8 +74,10 @@ class Duty:
         self._member: tuple[Membership, str] | None = None
 
     def take(self, membership: Membership, token: str) -> None:
-        """The host belongs to this incarnation; only who knows the token may ask it for something."""
-        self._member = membership, token
+        """The host belongs to this incarnation; only who knows the token may ask it for something. What the
+        one before asked for is done then."""
+        with self.changing:
+            self._member = membership, token
 
     def leave(self) -> None:
         """It belongs to none, and begins to copy nothing any more."""
