@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import CheckIn, HostIndex, Membership
 from penstock.hosts.process import Options
 from penstock.trace.files import UnseenFiles
-from tests.hosts.running import FIRST, PIPELINE, Alone, coordinating, hosting, wait_until
+from tests.hosts.running import FIRST, PIPELINE, RUN, Alone, coordinating, hosting, wait_until
 from tests.stores import begin_journal, saved
 
 # -- what cannot be -------------------------------------------------------------------------------
@@ -267,6 +268,34 @@ def test_the_storage_of_a_host_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "shop" / "catalog.json").write_text("{}")
     with hosting(replace(options, storage=tmp_path / "shop")) as third:
         assert "is the storage of a pipeline" in third.refusal()
+
+
+def test_a_url_with_tls_is_refused(tmp_path: Path) -> None:
+    """It would look safe, and it is not."""
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with hosting(Options(1, "https://127.0.0.1:9", tmp_path / "host", secret_file=secret)) as host:
+        assert "https://127.0.0.1:9: a coordinator speaks http:// and no TLS" in host.refusal()
+
+
+@pytest.mark.parametrize("act", ["sync", "remove", "discard", "sweep"])
+def test_a_request_that_waited_while_the_host_joined_another_run(alone: Alone, act: str) -> None:
+    """It is refused when its turn comes, for the files are those of the next run by then."""
+    content = alone.put("view-a", FIRST, b"rows")
+    asks: dict[str, Any] = {
+        "sync": lambda: alone.agent.sync({"view-a": {FIRST: content}}),
+        "remove": lambda: alone.agent.remove([("view-a", FIRST)]),
+        "discard": lambda: alone.agent.discard(1, RUN),
+        "sweep": lambda: alone.agent.sweep(()),
+    }
+    with ThreadPoolExecutor(1) as pool:
+        with alone.duty.changing:
+            asked = pool.submit(asks[act])
+            wait_until(lambda: alone.waiting, "that the request waits")
+            alone.duty._member = replace(alone.membership, incarnation="second"), "new token"
+        with pytest.raises(HostError, match="not that of incarnation second"):
+            asked.result()
+    assert alone.path("view-a", FIRST).exists()
 
 
 def test_a_url_needs_a_secret(tmp_path: Path) -> None:
