@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
+from penstock.failpoints import failpoint
 from penstock.hosts.admission import Admitted, changing
 from penstock.hosts.duty import Duty
 from penstock.hosts.names import refuse_names
@@ -92,6 +93,7 @@ def create_app(duty: Duty) -> FastAPI:
     def sync(request: Request, body: Sync) -> dict[str, Any]:
         with changing(duty, request):
             files.sync(_sizes(body.batches))
+        failpoint("host.synced")
         return {}
 
     @app.post("/batches/check")
@@ -126,6 +128,7 @@ def create_app(duty: Duty) -> FastAPI:
         refuse_names(needed)
         with changing(duty, request):
             files.sweep(needed)
+        failpoint("host.swept")
         return {}
 
     add_routes(app, duty)
