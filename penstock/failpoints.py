@@ -50,6 +50,8 @@ FAILPOINTS: Mapping[str, str] = {
     "sync.fetched-manifest": "its manifest was fetched too, and the catalog does not have it",
     "sync.fetched": "a fetched checkpoint is in the catalog",
     "sync.activated": "a standby holds the place and has a journal, and is still marked as one that follows",
+    "host.synced": "a host has made its batches of a checkpoint durable, and its coordinator was not told",
+    "host.swept": "a host has deleted what no checkpoint needs, and its coordinator was not told",
     "host.sent": "a host's batches of a checkpoint are in the object store, and its coordinator was not told",
     "host.fetched": "a host has fetched its batches of a checkpoint, and its coordinator was not told",
     "shard.uploaded": "the rows of an append are in the store, and no batch of the shard has them",

@@ -168,6 +168,7 @@ class Pipeline:
             vet,
         )
         try:
+            opening.refuse_other_hosts(storage)
             if self._sync is not None:
                 several = opening.several(storage)
                 following = Following(storage.checkpoints, self._sync, self.name, self.registered, several)
@@ -308,9 +309,7 @@ class Pipeline:
                 syncer.close()
             self._controller = self._storage = self._syncer = self._cluster = None
             self._stopping = False
-            storage.close()
-            if cluster is not None:
-                cluster.close()
+            _let_go(cluster, storage)
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would: nothing is finished, nothing is saved."""
@@ -326,9 +325,7 @@ class Pipeline:
         if syncer is not None:
             syncer.close(wait_s=10)
         controller.stop(drop=True)
-        storage.close()
-        if cluster is not None:
-            cluster.close()
+        _let_go(cluster, storage)
 
     def _end_standby(self) -> None:
         with self._activating:  # or the directory would be let go of while it is taken over
@@ -769,6 +766,15 @@ class Pipeline:
             if table.name.lower() == name.lower():
                 return table
         raise StateError(f"there is no table {name}; the tables are: {', '.join(self.tables)}")
+
+
+def _let_go(cluster: Cluster | None, storage: Storage) -> None:
+    """Of the hosts first: whoever has the directory says in it where its coordinator is."""
+    try:
+        if cluster is not None:
+            cluster.close()
+    finally:
+        storage.close()
 
 
 def _hosts(config: Mapping[str, Any], storage: str | os.PathLike[str] | None) -> ClusterConfig | None:

@@ -64,7 +64,7 @@ def check(
     files = files or BatchFiles(root / "batches")
     directory = root / "checkpoints" / entry.id
     manifest = read_manifest(root, entry)
-    _refuse_other_hosts(manifest, files, root)
+    refuse_other_hosts(manifest, files.hosts, root)
     faults: list[str] = []
     for name, expected in manifest.files.items():
         if (fault := different(directory / name, expected, deep=True)) is not None:
@@ -90,13 +90,15 @@ def check(
     return Checked(entry, manifest, saved, pending, carried)
 
 
-def _refuse_other_hosts(manifest: Manifest, files: BatchFiles, root: Path) -> None:
+def refuse_other_hosts(found: Manifest | Entry, hosts: int, root: Path) -> None:
     """What lies on hosts that are not asked is neither missing nor damaged."""
-    if manifest.hosts != files.hosts:
+    if found.hosts != hosts:
+        id_ = found.checkpoint if isinstance(found, Manifest) else found.id
+        how = "without 'hosts'" if found.hosts == 1 else f"with 'hosts': {found.hosts}"
         raise StateError(
-            f"the checkpoint {manifest.checkpoint} in {root} has its batches on {_machines(manifest.hosts)},"
-            f" and is to be used on {_machines(files.hosts)}: start the pipeline with"
-            f" 'hosts': {manifest.hosts}, and ask it for its checkpoints"
+            f"the checkpoint {id_} in {root} has its batches on {_machines(found.hosts)}, and is to be used"
+            f" on {_machines(hosts)}: start the pipeline {how}, and ask it for its checkpoints. With another"
+            " number of hosts it starts in an empty directory, from a copy in an object store."
         )
 
 

@@ -30,10 +30,12 @@ from penstock.errors import DamagedError, StateError, StorageError
 from penstock.journal.journal import first_record
 from penstock.storage.disk import disk
 from penstock.storage.files import children, content_of, sync_directory
+from penstock.trace.files import UnseenFiles
 
 
 def rebuild(root: Path, *, without_damaged: bool) -> Catalog:
-    """A catalog of the checkpoints that are whole, as far as that is seen without reading all batches.
+    """A catalog of the checkpoints that are whole, as far as that is seen without reading all batches, and
+    without asking the hosts that have them, if there are several.
 
     One that is damaged is an error, or with `without_damaged` it is given a name under which clean-up leaves
     it alone; batches that only it needs are lost then.
@@ -49,7 +51,8 @@ def rebuild(root: Path, *, without_damaged: bool) -> Catalog:
         try:
             manifest = MANIFEST.read(path)
             entry = Entry.of(manifest, content_of(path))
-            check(root, entry, deep=False)
+            elsewhere = UnseenFiles(root / "batches", manifest.hosts) if manifest.hosts > 1 else None
+            check(root, entry, deep=False, files=elsewhere)
             found.append((manifest, entry))
         except DamagedError as error:
             damaged.append(directory)

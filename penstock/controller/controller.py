@@ -797,8 +797,7 @@ class Controller:
 
     def on_hosts(self) -> list[dict[str, int]]:
         """What each host has taken in and keeps."""
-        hosts = self.engine.files.hosts
-        processed = self._transactions.statistics.processed(hosts)
+        processed = self._transactions.statistics.processed()
         found = [{"processed_records": rows, "batches": 0, "rows": 0, "bytes": 0} for rows in processed]
         for batches in self.engine.state.sizes().values():
             for size in batches.values():

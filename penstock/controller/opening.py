@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
+from penstock.checkpoint.check import refuse_other_hosts
 from penstock.checkpoint.model import Saved
 from penstock.checkpoint.store import Restored
 from penstock.connectors import CallbackOutput, create_input, create_output
@@ -42,6 +43,7 @@ from penstock.sql import Program, parse_program
 from penstock.sync.config import SyncConfig
 from penstock.sync.copying import Stop
 from penstock.sync.filling import fill
+from penstock.sync.ownership import follows
 from penstock.sync.parts import Parts, Several
 from penstock.sync.syncer import Safe, in_both
 
@@ -94,6 +96,13 @@ class Opening:
         self._preparing = threading.Lock()
         self._joining = threading.Lock()
         self._prepared: Engine | None = None
+
+    def refuse_other_hosts(self, storage: Storage) -> None:
+        """`StateError` if the state is on another number of hosts: nobody need be waited for. What only
+        follows may yet be dealt anew."""
+        if storage.checkpoints.read() is not None and not follows(storage.path):
+            hosts = 1 if self._hosts is None else self._hosts.hosts
+            refuse_other_hosts(storage.checkpoints.newest, hosts, storage.path)
 
     def prepare(self, storage: Storage) -> None:
         """Start Spark and compile the program ahead of `open`, which is faster then. Several hosts are waited

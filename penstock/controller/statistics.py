@@ -13,14 +13,21 @@ _RECENT = 1000
 class Statistics:
     """Updated by the thread that runs transactions, read by any."""
 
-    def __init__(self, rows: Mapping[str, int], saved: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(
+        self, rows: Mapping[str, int], saved: Mapping[str, Mapping[str, int]], hosts: int = 1
+    ) -> None:
+        """`hosts`: how many there are now. What another one took in when there were more goes to one of
+        them."""
         self._lock = threading.Lock()
         self.rows: Counter[str] = Counter(rows)
         self.transactions = 0
         self._rows_in: Counter[str] = Counter(saved.get("rows_in"))
         self._errors: Counter[str] = Counter(saved.get("errors"))
         self._changes: Counter[str] = Counter(saved.get("changes"))
-        self._processed: Counter[str] = Counter(saved.get("processed"))
+        self._hosts = hosts
+        self._processed: Counter[str] = Counter()
+        for host, count in saved.get("processed", {}).items():
+            self._processed[str(int(host) % hosts)] += count
         self._latencies: deque[float] = deque(maxlen=_RECENT)
 
     def record(
@@ -54,14 +61,10 @@ class Statistics:
                 "processed": dict(self._processed),
             }
 
-    def processed(self, hosts: int) -> list[int]:
-        """Rows that each host took in. What was another one's when there were more of them goes where its
-        batches went."""
-        found = [0] * hosts
+    def processed(self) -> list[int]:
+        """Rows that each host took in."""
         with self._lock:
-            for host, rows in self._processed.items():
-                found[int(host) % hosts] += rows
-        return found
+            return [self._processed[str(host)] for host in range(self._hosts)]
 
     def latencies(self) -> dict[str, float | None]:
         """Of the recent transactions, in milliseconds."""

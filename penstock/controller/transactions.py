@@ -33,7 +33,14 @@ from penstock.controller.storage import Storage
 from penstock.controller.work import drop
 from penstock.engine.engine import Engine, Fed, Owner, Result
 from penstock.engine.relations import CLOCK, clock_row, is_stored
-from penstock.errors import EvaluationError, PenstockError, ShardError, StateError, UnreachableError
+from penstock.errors import (
+    EvaluationError,
+    HostError,
+    PenstockError,
+    ShardError,
+    StateError,
+    UnreachableError,
+)
 from penstock.journal.arrival import Arrival, gathered
 from penstock.journal.journal import Entry
 from penstock.journal.record import Kind, Portion, Record
@@ -72,7 +79,7 @@ class Transactions:
         self.first = saved.first
         self.group = group
         """The other replicas, if there may be any: what a transaction is made of is agreed on with them."""
-        self.statistics = Statistics(saved.rows, saved.statistics)
+        self.statistics = Statistics(saved.rows, saved.statistics, engine.files.hosts)
         self.machine = Machine(saved.transaction, replaying=True, first=saved.first)
         self.positions: dict[str, Any] = dict(saved.positions)
         """Where the connectors stood after the last transaction that ended."""
@@ -383,13 +390,13 @@ class Transactions:
         return found, gaps
 
     def run(self, number: int, inputs: dict[str, list[Fed]], now: datetime) -> Result:
-        """Evaluate as soon as every source that is read can be reached."""
+        """Evaluate as soon as every source that is read, and every host, does what it must."""
         for pause in pauses():
             try:
                 result = self._evaluated(number, inputs, now)
                 self.error = None
                 return result
-            except UnreachableError as error:
+            except (UnreachableError, HostError) as error:
                 self.error = error
                 _log.warning("transaction %d is tried again: %s", number, error)
                 if self.stopping.wait(pause):

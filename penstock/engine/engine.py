@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,18 +23,21 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.connectors import READING, BadRecord, Split, inline_split, served
 from penstock.engine.asking import answer
 from penstock.engine.circuit import Circuit, Form, Wave, bind_rows
-from penstock.engine.failure import damage_in, evaluation_error, lost_host_in, lost_worker
+from penstock.engine.failure import damage_in, evaluation_error, host_error_in, lost_worker
+from penstock.engine.fingerprints import identities, whole
 from penstock.engine.relations import CLOCK, Relation, TableRelation, ViewRelation, analyse, clock_row
 from penstock.engine.session import circuit_session, query_session
 from penstock.engine.state import Batches, Merge, State
-from penstock.errors import StateError
+from penstock.errors import HostLostError, StateError
 from penstock.failpoints import failpoint
 from penstock.plan.catalyst import Catalyst
 from penstock.plan.rules.view import Moment, row_layout
 from penstock.sql import Program
 from penstock.trace.batch import Batch
 from penstock.trace.files import BatchFiles, Size, Sizes
+from penstock.trace.host import FETCHED, HELD
 from penstock.trace.rows import Rows, concat
+from penstock.trace.seen import NO_TRANSACTION
 from penstock.trace.task import PROPERTY, Report, ReportParam, Stage, Task
 
 _log = logging.getLogger("penstock")
@@ -48,6 +52,7 @@ SHOWN_BAD = 5
 # A transaction that loses a Python worker is run so often before it is said to fail: Spark notices only when
 # it uses them that idle workers are gone, one after the other.
 _ATTEMPTS = 10
+_PAUSE_SECONDS = 0.5
 # A partition of a wide transaction holds about this many rows, so that its tasks stay small.
 _PARTITION_ROWS = 250_000
 
@@ -106,12 +111,12 @@ class Engine:
         self.spark = spark
         self.workers = workers
         self.files = files
-        self.state = State(files)
         self._report: Accumulator[Report] = spark.sparkContext.accumulator({}, ReportParam())
         several = files.hosts > 1
         session = circuit_session(spark, workers, places=several)
         catalyst = Catalyst(session)
         self.relations = analyse(program, catalyst)
+        self.state = State(files, whole(identities(self.relations)))
         wholes = Catalyst(circuit_session(spark, workers, places=several))
         least = self._bits(0)
         self.circuit = Circuit(self.relations, catalyst, wholes, self._report, files.addresses, least)
@@ -224,13 +229,14 @@ class Engine:
         }
         told = self._run_waves(transaction, waves, facts, batches)
         failpoint("engine.evaluated")
-        self.files.reads.update((int(key[3]), fact) for key, fact in told.items() if key[0] == "read")
+        self.files.reads.update(reads_of(told))
         self.state.verified((key[1], key[2]) for key in told if key[0] == "verified")
         written = {(key[1], key[2]): Size(*fact) for key, fact in told.items() if key[0] == "batch"}
         self.state.add(written)
         for key, fact in told.items():
             if key[0] == "merge":
                 self.state.replace(Merge(key[1], fact[1]), key[2], Size(*fact[0]))
+        self.state.doubt(self.files.returned_since(facts["hosts"]))
         failpoint("engine.added")
         return self._result(transaction, told, written, owners)
 
@@ -253,11 +259,12 @@ class Engine:
                                 self.files.note(facts["hosts"], key[1], key[2], Size(*told[key]))
             except BaseException as error:
                 self.state.discard(transaction)
-                if attempt < _ATTEMPTS and lost_host_in(error) is not None:
-                    _log.warning("transaction %d is run again when all hosts are there", transaction)
+                if attempt < _ATTEMPTS and isinstance(fault := host_error_in(error), HostLostError):
+                    _log.warning("transaction %d is run again with all hosts: %s", transaction, fault)
+                    time.sleep(_PAUSE_SECONDS)  # one may not reach another, and yet all answer from here
                     self.files.wait()
                     self.state.discard(transaction)  # also where nobody could be told to
-                    facts["hosts"] = self.files.facts(batches)  # it may be another process now
+                    facts |= facts_of(self.state, batches)  # it may be another process now
                     continue
                 if attempt < _ATTEMPTS and lost_worker(error):
                     _log.warning("a Python worker was lost in transaction %d; it is run again", transaction)
@@ -394,7 +401,7 @@ class Engine:
                 self._bind_names(batches)
                 return _to_arrow(answer(self._queries, sql))
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or lost_host_in(error) or error from error
+                raise damage_in(error) or host_error_in(error) or error from error
             finally:
                 context.setLocalProperty(PROPERTY, before)  # type: ignore[arg-type]
 
@@ -422,7 +429,7 @@ class Engine:
             try:
                 run_merges(self.spark, self.state, pending)
             except (Py4JJavaError, PySparkException) as error:
-                raise damage_in(error) or lost_host_in(error) or error from error
+                raise damage_in(error) or host_error_in(error) or error from error
             return True
         return self.circuit.specialise()
 
@@ -446,17 +453,20 @@ def run_merges(spark: SparkSession, state: State, pending: list[Merge]) -> None:
     numbers = Catalyst(spark).placed_range(places) if places else spark.range(0, 1, 1, 1)
     frame = numbers.mapInArrow(stage.function(report), StructType([StructField("_", LongType())]))
     context = spark.sparkContext
-    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts_of(state, state.sizes())))
+    facts = facts_of(state, state.sizes())
+    context.setLocalProperty(PROPERTY, json.dumps(_NO_FACTS | facts))
     try:
         frame.collect()
     except BaseException:
         state.files.remove([(merge_.trace, name) for merge_, name in named])
         raise
     failpoint("merge.written")
+    state.files.reads.update(reads_of(report.value))
     state.verified((key[1], key[2]) for key in report.value if key[0] == "verified")
     for merge_, name in named:
         state.replace(merge_, name, Size(*report.value[("batch", merge_.trace, name)]))
         failpoint("merge.replaced")
+    state.doubt(state.files.returned_since(facts["hosts"]))
 
 
 def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
@@ -464,18 +474,27 @@ def rows_of(batches: Sizes) -> dict[str, dict[str, int]]:
     return {trace: {name: size.rows for name, size in found.items()} for trace, found in batches.items()}
 
 
+def reads_of(told: Report) -> Iterator[tuple[int, str]]:
+    """Of each batch that tasks on a host read: the host, and how they came to it at first."""
+    for key in told:
+        if key[0] == "read" and not (key[4] == HELD and (*key[:4], FETCHED) in told):
+            yield int(key[3]), key[4]
+
+
 def facts_of(state: State, batches: Sizes) -> dict[str, Any]:
     """What tasks must know of these batches, whichever of them they read."""
+    # First of all: from here on tasks see if a host is started again.
+    hosts = state.files.facts(batches, state.run, state.program)
     return {
         "directory": str(state.files.directory),
         "run": state.run,
         "unverified": state.unverified(),
-        "hosts": state.files.facts(batches),
+        "hosts": hosts,
     }
 
 
 _NO_FACTS: dict[str, Any] = {
-    "transaction": 0,
+    "transaction": NO_TRANSACTION,
     "initial": False,
     "inputs": {},
     "owners": {},

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.errors import DamagedError, EvaluationError, HostLostError, PenstockError, UnreachableError
+from penstock.errors import (
+    DamagedError,
+    EvaluationError,
+    HostError,
+    HostLostError,
+    PenstockError,
+    UnreachableError,
+)
 
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\][^\n]*")
 _PLACE = re.compile(r"== SQL \(line (\d+), position (\d+)\) ==\n([^\n]*)\n( *)(\^+)")
@@ -26,7 +33,7 @@ _PYTHON = re.compile(r"^(?:penstock\.errors\.)?(\w+(?:Error|Exception)): ([^\n]*
 def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, str]) -> PenstockError:
     """The reason that matters, out of Spark's stack traces; `queries` are those of the views.
 
-    A source that a task could not reach is no fault of the transaction.
+    A source that a task could not reach is no fault of the transaction, and neither is a host.
     """
     text = str(error)
     found = _CONDITION.findall(text)
@@ -35,6 +42,8 @@ def evaluation_error(error: Exception, transaction: int, queries: Mapping[str, s
         return UnreachableError(python[-1][1])
     if (damage := damage_in(error)) is not None:
         return damage
+    if (fault := host_error_in(error)) is not None:
+        return fault
     if python and not any("DIVIDE" in condition for condition in found):
         reason = python[-1][1] or python[-1][0]
     elif found:
@@ -65,12 +74,16 @@ def lost_worker(error: BaseException) -> bool:
     return isinstance(error, Py4JJavaError | PySparkException) and _LOST.search(str(error)) is not None
 
 
-def lost_host_in(error: BaseException) -> HostLostError | None:
-    """A host that another one needed something of and could not reach, if that is why it failed."""
-    if isinstance(error, HostLostError):
+def host_error_in(error: BaseException) -> HostError | None:
+    """What a task says of a host, which cannot be reached or does not do what it must, if that is why Spark
+    failed."""
+    if isinstance(error, HostError):
         return error
-    found = [text for name, text in _PYTHON.findall(str(error)) if name == HostLostError.__name__]
-    return HostLostError(found[-1]) if found and isinstance(error, Py4JJavaError | PySparkException) else None
+    if not isinstance(error, Py4JJavaError | PySparkException):
+        return None
+    kinds = {kind.__name__: kind for kind in (HostError, HostLostError)}
+    found = [kinds[name](text) for name, text in _PYTHON.findall(str(error)) if name in kinds]
+    return found[-1] if found else None
 
 
 def damage_in(error: Exception) -> DamagedError | None:

@@ -48,6 +48,11 @@ def identities(relations: Mapping[str, Relation]) -> dict[str, Identity]:
     return found
 
 
+def whole(identities: Mapping[str, Identity]) -> str:
+    """Of all relations together."""
+    return _digest(*(f"{name} {one.fingerprint}" for name, one in sorted(identities.items())))
+
+
 def _table(table: TableRelation) -> list[str]:
     """Defaults are not here: they are in the rows already."""
     columns = [(name.lower(), *rest) for name, *rest in _columns(table.schema)]

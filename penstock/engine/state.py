@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,8 +33,10 @@ class _Garbage:
 class State:
     """The batches of all traces. A reader's snapshot stays readable until it lets go of it."""
 
-    def __init__(self, files: BatchFiles) -> None:
+    def __init__(self, files: BatchFiles, program: str = "") -> None:
+        """`program`: a mark of what computes it."""
         self.files = files
+        self.program = program
         self._traces: dict[str, dict[str, Size]] = {}
         self._lock = threading.Lock()
         self._readers: set[int] = set()
@@ -66,12 +68,24 @@ class State:
                 self.run = secrets.token_hex(4)
 
     def unverified(self) -> dict[str, dict[str, tuple[int, str]]]:
-        """What the batches must contain that nobody has looked at since they were restored."""
+        """What the batches must contain that nobody has looked at since they were restored, or since their
+        host was started again before they were synced."""
+        self.doubt(self.files.returned())
         with self._lock:
             found: dict[str, dict[str, tuple[int, str]]] = {}
             for (trace, name), size in self._unverified.items():
                 found.setdefault(trace, {})[name] = size.bytes, size.checksum
             return found
+
+    def doubt(self, hosts: Collection[int]) -> None:
+        """These were started again: what is not synced there has to be looked at."""
+        if not hosts:
+            return
+        with self._lock:
+            for trace, batches in self._traces.items():
+                for name, size in batches.items():
+                    if size.host in hosts and not self.files.is_synced(trace, name):
+                        self._unverified[trace, name] = size
 
     def refuse_damaged(self, traces: Mapping[str, Mapping[str, Size]]) -> None:
         """`DamagedError` if one of these batches that this run has, or has merged, is damaged now."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.hosts.duty import Duty
@@ -13,14 +15,16 @@ from penstock.hosts.refusals import RefusalError, knows
 
 
 class Admitted:
-    """Lets through only requests of the coordinator that the host checked in with, and of its tasks."""
+    """Lets through only requests of the coordinator that the host checked in with, and of its tasks; and what
+    does nothing but say where else to ask, which is `free` to all."""
 
-    def __init__(self, app: ASGIApp, duty: Duty) -> None:
+    def __init__(self, app: ASGIApp, duty: Duty, free: Collection[str] = ()) -> None:
         self._app = app
         self._duty = duty
+        self._free = free
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "http" and scope["path"] not in self._free:
             try:
                 refuse_strangers(self._duty, Headers(scope=scope))
             except RefusalError as refusal:
@@ -43,6 +47,15 @@ def refuse_strangers(duty: Duty, headers: Headers) -> None:
             f" belongs; the request says incarnation {said}. A token ends with the run of its coordinator.",
         )
     refuse_others(duty, headers)
+
+
+@contextmanager
+def changing(duty: Duty, request: Request) -> Iterator[None]:
+    """Make files durable or delete them, if the request is still for this host as it is by now: it may have
+    joined another run meanwhile, and joins none as long as this lasts."""
+    with duty.changing:
+        refuse_strangers(duty, request.headers)
+        yield
 
 
 def refuse_others(duty: Duty, given: Mapping[str, str]) -> None:

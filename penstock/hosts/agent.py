@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from penstock.hosts.admission import Admitted
+from penstock.failpoints import failpoint
+from penstock.hosts.admission import Admitted, changing
 from penstock.hosts.duty import Duty
 from penstock.hosts.names import refuse_names
 from penstock.hosts.refusals import RefusalError, install_handlers
-from penstock.hosts.syncing import add_routes
+from penstock.hosts.syncing import SYNC, add_routes
 from penstock.storage.files import Content
 from penstock.trace.files import Size
 
@@ -68,7 +69,7 @@ def create_app(duty: Duty) -> FastAPI:
     """The application of this host."""
     app = FastAPI(title="Penstock host", openapi_url=None, docs_url=None, redoc_url=None)
     install_handlers(app, f"the host at {duty.address}")
-    app.add_middleware(Admitted, duty=duty)
+    app.add_middleware(Admitted, duty=duty, free=(SYNC,))
     files = duty.files
 
     @app.get("/batches/{trace}/{name}")
@@ -89,9 +90,10 @@ def create_app(duty: Duty) -> FastAPI:
         )
 
     @app.post("/batches/sync")
-    def sync(body: Sync) -> dict[str, Any]:
-        with duty.changing:
+    def sync(request: Request, body: Sync) -> dict[str, Any]:
+        with changing(duty, request):
             files.sync(_sizes(body.batches))
+        failpoint("host.synced")
         return {}
 
     @app.post("/batches/check")
@@ -104,28 +106,29 @@ def create_app(duty: Duty) -> FastAPI:
         }
 
     @app.post("/batches/remove")
-    def remove(body: Remove) -> dict[str, Any]:
+    def remove(request: Request, body: Remove) -> dict[str, Any]:
         refuse_names(body.batches)
-        with duty.changing:
+        with changing(duty, request):
             files.remove(body.batches)
         return {}
 
     @app.post("/batches/discard")
-    def discard(body: Discard) -> dict[str, Any]:
+    def discard(request: Request, body: Discard) -> dict[str, Any]:
         if body.transaction < 0 or not _RUN.fullmatch(body.run):
             raise RefusalError(
                 400, "InvalidName", f"no batch is of transaction {body.transaction} of run {body.run!r}"
             )
-        with duty.changing:
+        with changing(duty, request):
             files.discard(body.transaction, body.run)
         return {}
 
     @app.post("/batches/sweep")
-    def sweep(body: Sweep) -> dict[str, Any]:
+    def sweep(request: Request, body: Sweep) -> dict[str, Any]:
         needed = {(trace, name) for trace, names in body.needed.items() for name in names}
         refuse_names(needed)
-        with duty.changing:
+        with changing(duty, request):
             files.sweep(needed)
+        failpoint("host.swept")
         return {}
 
     add_routes(app, duty)

@@ -21,6 +21,9 @@ class Beside:
         self._directory = directory
         self._index = index
 
+    def begin(self) -> None:
+        """What an earlier process wrote is true until this one joins: executors go on meanwhile."""
+
     def start(self, admission: Admission) -> None:
         with explained(f"{self._file} cannot be written", "Give --beside a file in a directory of yours."):
             write_private(self._file, identity(admission, self._index, self._directory))

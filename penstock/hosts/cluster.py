@@ -17,6 +17,7 @@ from penstock.errors import StateError
 from penstock.hosts.config import ClusterConfig
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.files import HostFiles
+from penstock.hosts.messages import LOST_SECONDS
 from penstock.hosts.parts import HostParts
 from penstock.plan.catalyst.master import Master, executors
 from penstock.sync.config import SyncConfig
@@ -43,6 +44,9 @@ _SETTINGS: Mapping[str, str] = {
     "spark.deploy.maxExecutorRetries": "-1",
 }
 
+_SUMMED = ("processed_records", "batches", "rows", "bytes")
+"""What the pipeline knows of each host, and of all together."""
+
 
 class Cluster:
     """From the start of a pipeline to its end."""
@@ -65,7 +69,8 @@ class Cluster:
     @property
     def waits_for(self) -> str | None:
         """Which hosts are not there, and why."""
-        return self.waits or "; ".join(self.coordinator.lost().values()) or None
+        silent = "" if self.files is None else str(self.files.waits)
+        return self.waits or "; ".join(self.coordinator.lost().values()) or silent or None
 
     @property
     def workers(self) -> int:
@@ -137,11 +142,13 @@ class Cluster:
             raise StateError("the pipeline was stopped while it waited for its hosts")
 
     def end_without_lost_hosts(self) -> None:
-        """The pipeline is to end in order: what waits for a host that is lost, or gets lost, is given up."""
+        """The pipeline is to end in order: what waits for a host that is lost, or that is silent for as long
+        though it gives signs of life, is given up."""
 
         def watch() -> None:
             while not self._stopped:
-                if self.coordinator.lost():
+                silent = self.files is not None and self.files.waits.seconds >= LOST_SECONDS
+                if silent or self.coordinator.lost():
                     self.interrupt()
                 time.sleep(_LOOK_SECONDS)
 
@@ -162,7 +169,8 @@ class Cluster:
         for (index, how), times in ({} if self.files is None else dict(self.files.reads)).items():
             found["hosts"][index].setdefault("reads", {})[how] = times
             together[how] += times
-        return {**found, "waits_for": self.waits_for, "reads": dict(together)}
+        sums = {what: sum(share[what] for share in shares) for what in _SUMMED} if shares else {}
+        return {**found, **sums, "waits_for": self.waits_for, "reads": dict(together)}
 
     def close(self) -> None:
         self._stopped = True

@@ -30,7 +30,12 @@ class Contact:
 
     def __init__(self, coordinator: str, secret_file: Path | None = None) -> None:
         self._secret_file = secret_file
-        self._url = coordinator.rstrip("/") if coordinator.startswith(("http://", "https://")) else None
+        if coordinator.startswith("https://"):
+            raise HostError(
+                f"{coordinator}: a coordinator speaks http:// and no TLS. Nothing between hosts is encrypted:"
+                " use a private network, or an encrypted one, and http://"
+            )
+        self._url = coordinator.rstrip("/") if coordinator.startswith("http://") else None
         if self._url is not None and secret_file is None:
             raise HostError(
                 f"to check in at {coordinator} give --secret-file: a copy of hosts.secret, which is in the"
@@ -39,7 +44,7 @@ class Contact:
         path = Path(coordinator).absolute()
         self._file = path if path.suffix == ".json" else path / COORDINATOR_FILE
         self._place: tuple[str, str] | None = None
-        self._http = httpx.Client(timeout=_ANSWER_SECONDS, verify=False, trust_env=False)
+        self._http = httpx.Client(timeout=_ANSWER_SECONDS, trust_env=False)
 
     def __str__(self) -> str:
         return f"the coordinator at {self._place[0] if self._place else self._url or self._file}"

@@ -95,7 +95,7 @@ class Coordinator:
             self._secret = kept_secret(self.directory / SECRET_FILE)
         self._server = server = Server(self._address, self._port)
         server.start(self._app(), "penstock coordinator")
-        threading.Thread(target=self._look_at_the_clock, name="penstock clock", daemon=True).start()
+        self._clock.look(self._closing)
         place = Place(server.url, self._secret, self.pipeline, self.incarnation, self.count)
         with explained(f"{self.directory} cannot be used", "Check the disk and its rights."):
             write_private(self._file, json.dumps(asdict(place), indent=1) + "\n")
@@ -105,7 +105,7 @@ class Coordinator:
         if self._server is None or self._closing.is_set():
             return
         self._closing.set()
-        remove_garbage(self._file)
+        self._remove_file()
         threads = [threading.Thread(target=self._tell_over, args=(index,)) for index in range(self.count)]
         for thread in threads:
             thread.start()
@@ -116,6 +116,12 @@ class Coordinator:
             for agent in self._agents.values():
                 agent.close()
             self._agents.clear()
+
+    def _remove_file(self) -> None:
+        """Unless it is that of another incarnation by now."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if json.loads(self._file.read_text("utf-8"))["incarnation"] == self.incarnation:
+                remove_garbage(self._file)
 
     def _tell_over(self, index: int) -> None:
         """A host that cannot be told notices that the coordinator does not answer."""
@@ -132,10 +138,6 @@ class Coordinator:
     @property
     def _file(self) -> Path:
         return self.directory / COORDINATOR_FILE
-
-    def _look_at_the_clock(self) -> None:
-        while not self._closing.wait(1.0):
-            self._clock.now()
 
     # -- what hosts ask -------------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Coordinator:
             self.workers,
             self._master,
             self.spark_secret,
+            said.process,
         )
 
     # -- who is there ---------------------------------------------------------------------------
@@ -278,6 +281,10 @@ class Coordinator:
     def addresses(self) -> list[str]:
         """Of the hosts, by index, as Spark knows them."""
         return [self._of(index).said.address for index in range(self.count)]
+
+    def processes(self) -> list[str]:
+        """Of the hosts, by index: another one is that of a host which was started again."""
+        return [self._of(index).said.process for index in range(self.count)]
 
     def lost(self) -> dict[int, str]:
         """The hosts that gave no sign of life for `LOST_SECONDS`, and since when."""

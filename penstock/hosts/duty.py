@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.hosts.messages import Membership
 from penstock.hosts.part import OwnPart
 from penstock.storage.files import Content
-from penstock.trace.files import BatchFiles
+from penstock.trace.files import BatchFiles, Copies
 from penstock.trace.host import COPIES
 
 
@@ -21,7 +21,7 @@ class OwnFiles(BatchFiles):
 
     def __init__(self, storage: Path) -> None:
         super().__init__(storage / "batches")
-        self._copies = BatchFiles(storage / COPIES)
+        self._copies = Copies(storage / COPIES)
         self._since = time.time()
 
     def _sync_one(self, trace: str, name: str, expected: Content) -> None:
@@ -39,7 +39,7 @@ class OwnFiles(BatchFiles):
     def remove(self, batches: Iterable[tuple[str, str]]) -> None:
         gone = list(batches)
         super().remove([batch for batch in gone if self.path(*batch).exists()])
-        self._copies.remove([batch for batch in gone if self._copies.path(*batch).exists()])
+        self._copies.remove(gone)
 
     def discard(self, transaction: int, run: str) -> None:
         super().discard(transaction, run)
@@ -74,8 +74,10 @@ class Duty:
         self._member: tuple[Membership, str] | None = None
 
     def take(self, membership: Membership, token: str) -> None:
-        """The host belongs to this incarnation; only who knows the token may ask it for something."""
-        self._member = membership, token
+        """The host belongs to this incarnation; only who knows the token may ask it for something. What the
+        one before asked for is done then."""
+        with self.changing:
+            self._member = membership, token
 
     def leave(self) -> None:
         """It belongs to none, and begins to copy nothing any more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 from penstock.errors import DamagedError, HostError, HostLostError, PenstockError, StateError
 from penstock.hosts.client import Agent
 from penstock.hosts.coordinator import Coordinator
+from penstock.hosts.waits import Waits
 from penstock.storage.files import Content, make_directory
-from penstock.trace.files import BatchFiles, Size, Sizes
+from penstock.trace.files import BatchFiles, Copies, Size, Sizes
 
 _log = logging.getLogger("penstock")
 
@@ -37,6 +38,11 @@ class HostFiles(BatchFiles):
         self.hosts = coordinator.count
         self._coordinator = coordinator
         self._stopped = stopped
+        self.waits = Waits()
+        self._copies = Copies(directory)
+        self._looking = threading.Lock()
+        self._processes: list[str] = []
+        self._runs: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(coordinator.count, thread_name_prefix="penstock hosts")
         self._gone: SimpleQueue[Collection[tuple[str, str]] | None] = SimpleQueue()
         self._remover = threading.Thread(target=self._remove, name="penstock removing", daemon=True)
@@ -52,47 +58,71 @@ class HostFiles(BatchFiles):
         self._pool.shutdown()
 
     def at_hand(self, trace: str, name: str, size: Size) -> Path:
-        path = self.path(trace, name)
-        while not path.exists():
-            make_directory(path.parent)
-            try:
-                self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
-            except HostLostError as error:
-                self._refuse_stopped(error)
-                time.sleep(_LOOK_SECONDS)
-                self.wait()
+        path = self._copies.path(trace, name, size.checksum)
+        try:
+            while not path.exists():
+                make_directory(path.parent)
+                try:
+                    self._coordinator.agent(size.host).fetch(trace, name, size.content, path)
+                except HostLostError as error:
+                    self._pause(error)
+                    self._wait()
+        finally:
+            self.waits.over()
         return path
 
     def url_of(self, path: str) -> str | None:
         return self._coordinator.url_of(Path(path))
 
-    def facts(self, traces: Sizes) -> Mapping[str, Any]:
+    def facts(self, traces: Sizes, run: str, program: str) -> Mapping[str, Any]:
         return {
+            "program": [self._number(run), program],
             "pipeline": self._coordinator.pipeline,
             "incarnation": self._coordinator.incarnation,
             "agents": self._coordinator.urls(),
+            "processes": self._coordinator.processes(),
             "where": {
                 trace: {name: _place(size) for name, size in batches.items()}
                 for trace, batches in traces.items()
             },
         }
 
+    def _number(self, run: str) -> int:
+        """Of an engine, counted from the first that ran something."""
+        with self._looking:
+            return self._runs.setdefault(run, len(self._runs) + 1)
+
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
         facts["where"].setdefault(trace, {})[name] = _place(size)
 
+    def returned(self) -> Collection[int]:
+        with self._looking:
+            before, self._processes = self._processes, self._coordinator.processes()
+            return _other(before, self._processes)
+
+    def returned_since(self, facts: Any) -> Collection[int]:
+        return _other(facts["processes"], self._coordinator.processes())
+
     def wait(self) -> None:
         """Wait until every host answers; `StateError` if the pipeline is stopped meanwhile."""
+        try:
+            self._wait()
+        finally:
+            self.waits.over()
+
+    def _wait(self) -> None:
         said: int | None = None
         while (away := self._away()) is not None:
             if away.host != said:  # why it does not answer varies
                 _log.warning("waiting for a host: %s", away)
                 said = away.host
-            self._refuse_stopped(away)
-            time.sleep(_LOOK_SECONDS)
+            self._pause(away)
 
-    def _refuse_stopped(self, why: object) -> None:
+    def _pause(self, why: HostError) -> None:
+        self.waits.note(why)
         if self._stopped():
             raise StateError(f"the pipeline was stopped while it waited for a host: {why}")
+        time.sleep(_LOOK_SECONDS)
 
     def _away(self) -> HostError | None:
         """Why a host cannot be asked for anything, if one cannot."""
@@ -123,7 +153,7 @@ class HostFiles(BatchFiles):
     def remove(self, batches: Iterable[tuple[str, str]]) -> None:
         """In the background: what a host that is away does not delete now goes at the next start."""
         gone = list(batches)
-        super().remove([batch for batch in gone if self.path(*batch).exists()])
+        self._copies.remove(gone)
         if gone:
             self._gone.put(gone)
 
@@ -132,11 +162,11 @@ class HostFiles(BatchFiles):
             self._all(partial(_remove_from, gone))
 
     def discard(self, transaction: int, run: str) -> None:
-        super().discard(transaction, run)
+        self._copies.discard(transaction, run)
         self._all(lambda agent: agent.discard(transaction, run))
 
     def sweep(self, needed: Collection[tuple[str, str]]) -> None:
-        super().sweep(())  # it is fetched again when it is needed
+        self._copies.clear()  # they are fetched again when they are needed
         self._all(lambda agent: agent.sweep(needed))
 
     def has(self, run: str) -> bool:
@@ -177,6 +207,10 @@ class HostFiles(BatchFiles):
                 _log.warning("host %d: %s", host, error)
 
         list(self._pool.map(tell, range(self.hosts)))
+
+
+def _other(before: Sequence[str], now: Sequence[str]) -> Collection[int]:
+    return [host for host, (one, other) in enumerate(zip(before, now, strict=False)) if one != other]
 
 
 def _remove_from(batches: Collection[tuple[str, str]], agent: Agent) -> None:

@@ -106,6 +106,8 @@ class Admission:
     master: str
     """The URL of Spark's master."""
     spark_secret: str = field(repr=False)
+    process: str = ""
+    """Of the host, as it said."""
 
     def membership(self, index: int) -> Membership:
         """That of the host with this index."""

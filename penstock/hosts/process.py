@@ -19,6 +19,7 @@ from penstock.hosts.messages import LOST_SECONDS, SIGN_SECONDS, Admission, Check
 from penstock.hosts.serving import Server
 from penstock.hosts.storage import HostStorage
 from penstock.hosts.worker import SparkWorker, Worker
+from penstock.trace import seen
 
 _SAY_SECONDS = 30.0
 
@@ -59,6 +60,7 @@ class Host:
         self._process = secrets.token_hex(8)
         self._clock = AwakeClock()
         self._wake = threading.Event()
+        self._ended = threading.Event()
         self._stopping = False
         self._over = False
         self._admission: Admission | None = None
@@ -78,13 +80,14 @@ class Host:
         options = self._options
         contact = Contact(options.coordinator, options.secret_file)
         storage = HostStorage(options.storage, options.index)
+        self._clock.look(self._ended)
         try:
             worker = self._worker(storage)
             duty = Duty(storage.directory, options.address, worker=lambda: worker.pid, over=self._be_over)
             server = Server(options.address)
             at_once = False
             try:
-                worker.stop()
+                worker.begin()
                 server.start(create_app(duty), "penstock agent")
                 self._serve(contact, storage, duty, worker, server.url)
             except KeyboardInterrupt:
@@ -97,6 +100,7 @@ class Host:
                     duty.part.wait()  # the directory is this process's as long as something is copied
                 server.close()
         finally:
+            self._ended.set()
             storage.close()
             contact.close()
 
@@ -170,6 +174,7 @@ class Host:
             if self._options.beside is None
             else f"Joined {contact} as {membership.host}; executors find it by {self._options.beside}."
         )
+        seen.begin(storage.directory, admission.incarnation)
         duty.files.forget_copies()
         worker.start(admission)
         duty.take(membership, admission.token)

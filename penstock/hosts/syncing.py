@@ -18,6 +18,9 @@ from penstock.hosts.duty import Duty
 from penstock.hosts.names import refuse_names
 from penstock.hosts.refusals import RefusalError
 
+SYNC = "/checkpoint/sync"
+"""Whoever takes a host for a whole pipeline is told so, whether they know its token or not."""
+
 _ANSWER_SECONDS = 5.0
 """A push that takes longer is joined again and again by whoever asked for it."""
 
@@ -46,7 +49,7 @@ def add_routes(app: FastAPI, duty: Duty) -> None:
     def pull_status() -> PullStatus:
         return duty.part.pull_status()
 
-    @app.post("/checkpoint/sync")
+    @app.post(SYNC)
     def sync() -> None:
         raise RefusalError(
             400,

@@ -46,6 +46,9 @@ class Worker(Protocol):
     def pid(self) -> int | None:
         """None if nothing runs that this host started."""
 
+    def begin(self) -> None:
+        """End what an earlier process of this host left."""
+
     def start(self, admission: Admission) -> None:
         """Be there for an incarnation."""
 
@@ -65,6 +68,7 @@ def identity(admission: Admission, index: int, directory: Path) -> str:
         "count": admission.count,
         "directory": str(directory),
         "token": admission.token,
+        "process": admission.process,
     }
     return json.dumps(whose)
 
@@ -97,6 +101,9 @@ class SparkWorker:
         """None if it does not run."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
+
+    def begin(self) -> None:
+        end_processes_of(self._directory)
 
     def start(self, admission: Admission) -> None:
         """Begin to run for an incarnation. The thread that calls this must live as long as the worker."""

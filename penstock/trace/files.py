@@ -30,6 +30,9 @@ BATCH_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.arrow(\
 to delete."""
 
 
+_COPY_NAME = re.compile(r"(\d{12}-[0-9a-f]{8}-(\d{4,}|m)|m[0-9a-f]{16})\.[0-9a-f]{32}\.arrow(\.\d+\.tmp)?")
+
+
 def batch_name(transaction: int, run: str, part: str) -> str:
     """What a transaction calls a batch: the same name when a task is run again, and another one in another
     run of the pipeline, for a checkpoint may still have the batch of the run before."""
@@ -88,12 +91,22 @@ class BatchFiles:
         """Where tasks can ask for a file of the storage directory; None: they can read it."""
         return None
 
-    def facts(self, traces: Sizes) -> Mapping[str, Any] | None:
-        """What tasks must know beside the names of the batches that they read; None: all is in one place."""
+    def facts(self, traces: Sizes, run: str, program: str) -> Mapping[str, Any] | None:
+        """What tasks of an engine must know beside the names of the batches that they read; `run` and
+        `program` are marks of the engine and of what it computes. None: all is in one place."""
         return None
 
     def note(self, facts: Any, trace: str, name: str, size: Size) -> None:
         """Add a batch that was written just now to these facts."""
+
+    def returned(self) -> Collection[int]:
+        """The hosts that were started again since this was asked last. What is not synced there may be lost:
+        the machine may have crashed."""
+        return ()
+
+    def returned_since(self, facts: Any) -> Collection[int]:
+        """Those that were started again since these facts."""
+        return ()
 
     def wait(self) -> None:
         """Wait until all of them can be reached again."""
@@ -110,6 +123,10 @@ class BatchFiles:
                 sync_directory(self.directory / trace)
         sync_directory(self.directory)
         self.are_synced(traces)
+
+    def is_synced(self, trace: str, name: str) -> bool:
+        """Whether a batch is durable for sure."""
+        return (trace, name) in self._synced
 
     def are_synced(self, traces: Sizes) -> None:
         """These are durable, for a checkpoint has them; no others need be remembered."""
@@ -165,6 +182,47 @@ class BatchFiles:
     def has(self, run: str) -> bool:
         """Whether a run of the pipeline has left batches."""
         return next(self.directory.glob(f"*/*-{run}-*"), None) is not None
+
+
+class Copies:
+    """Files of batches that were fetched from other hosts. The name of a batch is not unique over the
+    attempts of its transaction, so that of its copy has its checksum too."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, trace: str, name: str, checksum: str) -> Path:
+        """Where the copy of a batch with these contents lies, if it is here."""
+        return self.directory / trace / f"{name}.{checksum}.arrow"
+
+    def remove(self, batches: Iterable[tuple[str, str]]) -> None:
+        """Delete the copies of batches that nobody needs."""
+        for trace, name in batches:
+            self._remove(f"{trace}/{name}.*")
+
+    def discard(self, transaction: int, run: str) -> None:
+        """Delete those of what a transaction wrote that did not take effect."""
+        self._remove(f"*/{batch_name(transaction, run, '*')}")
+
+    def clear(self) -> None:
+        """Delete all."""
+        self._remove("*/*")
+
+    def _remove(self, pattern: str) -> None:
+        for path in self.directory.glob(pattern):
+            if _COPY_NAME.fullmatch(path.name):
+                remove_garbage(path)
+
+
+class UnseenFiles(BatchFiles):
+    """Those of hosts that are not asked: whether they are whole is seen when the pipeline starts on them."""
+
+    def __init__(self, directory: Path, hosts: int) -> None:
+        super().__init__(directory)
+        self.hosts = hosts
+
+    def faults(self, traces: Sizes, *, deep: bool) -> Iterator[tuple[str | None, int]]:
+        return iter(())
 
 
 def different(path: Path, expected: Content, *, deep: bool) -> str | None:

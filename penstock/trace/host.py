@@ -24,7 +24,10 @@ import xxhash
 
 from penstock.errors import DamagedError, HostError, HostLostError
 from penstock.storage.files import Content, Sink, write_file
+from penstock.trace import seen
+from penstock.trace.files import Copies
 from penstock.trace.rows import Span
+from penstock.trace.seen import Seen
 
 ENVIRONMENT = "PENSTOCK_HOST"
 """What a host tells the Spark worker that it starts, and so all tasks: who it is, as JSON."""
@@ -58,6 +61,8 @@ class Host:
     count: int
     directory: Path
     token: str = field(repr=False)
+    process: str = ""
+    """A random id of the process that looks after it."""
 
     @classmethod
     def here(cls) -> Host:
@@ -107,10 +112,15 @@ def _told_by_file() -> str:
         )
     try:
         return Path(path).read_text()
+    except FileNotFoundError as error:
+        raise HostLostError(
+            f"a task was run where no host is now: {path} is missing. If it does not come back by itself,"
+            f" start 'penstock host --beside {path}' on that machine"
+        ) from error
     except OSError as error:
         raise HostError(
-            f"a task was run where no host is: {path} cannot be read ({error.strerror}). Start"
-            f" 'penstock host --beside {path}' on that machine, as the user that Spark's executors have"
+            f"a task was run where its host cannot be known: {path} cannot be read ({error.strerror}). Run"
+            f" 'penstock host --beside {path}' on that machine as the user that Spark's executors have"
         ) from error
 
 
@@ -130,8 +140,9 @@ class Hosts:
     """Of each batch: the host whose task wrote it, what it must contain, its first and its last key."""
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Hosts:
-        """What the driver says; refused if it speaks of other hosts than this one belongs to."""
+    def of(cls, facts: Mapping[str, Any], transaction: int) -> Hosts:
+        """What the driver says; refused if it speaks of other hosts than this one belongs to, or of a program
+        or a transaction that others came after here."""
         here = Host.here()
         for what, expected in (("pipeline", here.pipeline), ("incarnation", here.incarnation)):
             if facts[what] != expected:
@@ -146,6 +157,12 @@ class Hosts:
                 f" {len(facts['agents'])}: nothing was done",
                 host=here.index,
             )
+        if facts["processes"][here.index] != here.process:
+            raise HostLostError(
+                f"host {here.index} was started again since this transaction began: nothing was done",
+                host=here.index,
+            )
+        seen.admit(here.directory, here.index, Seen.of(facts, transaction))
         return cls(here, facts["agents"], facts["where"])
 
     def may_have(self, trace: str, name: str, keys: Span) -> bool:
@@ -153,12 +170,16 @@ class Hosts:
         *_, first, last = self.where[trace][name]
         return first is None or Span(first, last).meets(keys)
 
+    def is_own(self, trace: str, name: str) -> bool:
+        """Whether a batch was written here, and is no copy."""
+        return bool(self.where[trace][name][0] == self.here.index)
+
     def at_hand(self, trace: str, name: str) -> tuple[Path, str]:
         """Where a batch can be read here, and how that came."""
         index, size, checksum, *_ = self.where[trace][name]
         if index == self.here.index:
             return self.here.batches / trace / f"{name}.arrow", WRITTEN
-        path = self.here.directory / COPIES / trace / f"{name}.arrow"
+        path = Copies(self.here.directory / COPIES).path(trace, name, checksum)
         if path.exists():
             return path, HELD
         self._fetch(index, trace, name, Content(size, checksum), path)

@@ -55,7 +55,7 @@ class Task:
         self.now: str = facts["now"]
         self._run: str = facts["run"]
         self._unverified: dict[str, dict[str, list[Any]]] = facts["unverified"]
-        self._hosts = None if facts["hosts"] is None else Hosts.of(facts["hosts"])
+        self._hosts = None if facts["hosts"] is None else Hosts.of(facts["hosts"], self.transaction)
         self._directory = Path(facts["directory"])
         self.dead_letters = Path(facts["dead_letters"])
         if self._hosts is not None:  # each host has its own
@@ -115,7 +115,7 @@ class Task:
         if self._hosts is None:
             return self._directory / trace / f"{name}.arrow"
         path, how = self._hosts.at_hand(trace, name)
-        self.tell(("read", trace, name, str(self._hosts.here.index)), how)
+        self.tell(("read", trace, name, str(self._hosts.here.index), how), True)
         return path
 
     def _identity(self, trace: str, name: str, path: Path) -> tuple[Any, ...]:
@@ -133,7 +133,8 @@ class Task:
         if unverified is None:
             return Batch(str(path), layout)
         batch = Batch(str(path), layout, Content(*unverified))
-        self.tell(("verified", trace, name), True)
+        if self._hosts is None or self._hosts.is_own(trace, name):  # a copy says nothing of the file
+            self.tell(("verified", trace, name), True)
         return batch
 
     def new(self, trace: str, layout: Layout, keys: Span) -> list[Batch]:

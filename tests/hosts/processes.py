@@ -33,12 +33,12 @@ class Hosts:
         self._root = root
         self._storage = storage
         self._addresses = addresses
-        self._within = within or {}
+        self.within = dict(within or {})
         self._more = more or {}
         self.processes = [self.start(index) for index in range(len(addresses))]
 
     def start(self, index: int) -> subprocess.Popen[bytes]:
-        command = [*self._within.get(index, ())]
+        command = [*self.within.get(index, ())]
         command += [sys.executable, "-m", "penstock.cli", "host", "--index", str(index)]
         command += ["--coordinator", str(self._storage), "--storage", str(self.directory(index))]
         command += ["--address", self._addresses[index], *self._more.get(index, ())]

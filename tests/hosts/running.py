@@ -105,6 +105,22 @@ def hosting(options: Options, worker: type[SparkWorker] = Sleeper) -> Iterator[R
         running.stop()
 
 
+class _Noted:
+    """A lock that tells that somebody waits for it."""
+
+    def __init__(self, waiting: list[str]) -> None:
+        self._lock = threading.Lock()
+        self._waiting = waiting
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waiting.append(threading.current_thread().name)
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Alone:
     """The agent of a host without its process, and a client that it lets in."""
 
@@ -114,6 +130,9 @@ class Alone:
         self.membership = Membership(PIPELINE, secrets.token_hex(8), HostIndex(index, count))
         self.token = secrets.token_urlsafe(16)
         self.duty = Duty(directory, "127.0.0.1")
+        self.waiting: list[str] = []
+        """Each request that waits, or has waited, to change something."""
+        self.duty.changing = _Noted(self.waiting)  # type: ignore[assignment]
         self._server = Server("127.0.0.1")
         self._server.start(create_app(self.duty), "agent")
         self.url = self._server.url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import httpx
 import pytest
 
+import penstock
 from penstock._version import __version__
+from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import HostError, HostLostError, StateError
 from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import CheckIn, HostIndex, Membership
 from penstock.hosts.process import Options
-from tests.hosts.running import FIRST, PIPELINE, Alone, coordinating, hosting, wait_until
+from penstock.trace.files import UnseenFiles
+from tests.hosts.running import FIRST, PIPELINE, RUN, Alone, coordinating, hosting, wait_until
+from tests.stores import begin_journal, saved
 
 # -- what cannot be -------------------------------------------------------------------------------
 
@@ -265,9 +270,56 @@ def test_the_storage_of_a_host_is_its_own(tmp_path: Path) -> None:
         assert "is the storage of a pipeline" in third.refusal()
 
 
+def test_a_url_with_tls_is_refused(tmp_path: Path) -> None:
+    """It would look safe, and it is not."""
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with hosting(Options(1, "https://127.0.0.1:9", tmp_path / "host", secret_file=secret)) as host:
+        assert "https://127.0.0.1:9: a coordinator speaks http:// and no TLS" in host.refusal()
+
+
+@pytest.mark.parametrize("act", ["sync", "remove", "discard", "sweep"])
+def test_a_request_that_waited_while_the_host_joined_another_run(alone: Alone, act: str) -> None:
+    """It is refused when its turn comes, for the files are those of the next run by then."""
+    content = alone.put("view-a", FIRST, b"rows")
+    asks: dict[str, Any] = {
+        "sync": lambda: alone.agent.sync({"view-a": {FIRST: content}}),
+        "remove": lambda: alone.agent.remove([("view-a", FIRST)]),
+        "discard": lambda: alone.agent.discard(1, RUN),
+        "sweep": lambda: alone.agent.sweep(()),
+    }
+    with ThreadPoolExecutor(1) as pool:
+        with alone.duty.changing:
+            asked = pool.submit(asks[act])
+            wait_until(lambda: alone.waiting, "that the request waits")
+            alone.duty._member = replace(alone.membership, incarnation="second"), "new token"
+        with pytest.raises(HostError, match="not that of incarnation second"):
+            asked.result()
+    assert alone.path("view-a", FIRST).exists()
+
+
 def test_a_url_needs_a_secret(tmp_path: Path) -> None:
     with hosting(Options(1, "http://127.0.0.1:9", tmp_path / "host")) as host:
         assert "--secret-file" in host.refusal()
+
+
+@pytest.mark.parametrize(
+    ("config", "there"), [({"hosts": 2}, "'hosts': 3"), ({}, "'hosts': 3"), ({"hosts": 3}, "without 'hosts'")]
+)
+def test_another_number_of_hosts_is_refused_before_they_are_waited_for(
+    tmp_path: Path, config: dict[str, int], there: str
+) -> None:
+    begin_journal(tmp_path, 0)
+    (tmp_path / "batches").mkdir()
+    store = CheckpointStore(tmp_path)
+    assert store.read() is None
+    if there != "without 'hosts'":
+        store.files = UnseenFiles(tmp_path / "batches", 3)
+    store.begin("p", "owner", saved(0))
+    pipeline = penstock.Pipeline("p", "CREATE TABLE t (id INT);", storage=tmp_path, config=config)
+    with pytest.raises(StateError, match=f"has its batches on .*{there}"):
+        pipeline.start()
+    assert not (tmp_path / "hosts.secret").exists(), "no coordinator was there"
 
 
 def test_a_membership_is_what_a_host_is_asked_as(alone: Alone) -> None:

@@ -222,7 +222,7 @@ def test_a_copy_ends_with_the_run_that_asked_for_it(asked: Asked) -> None:
 # -- who may ask, and for what --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [PUSH, PULL, "/checkpoint/sync"])
+@pytest.mark.parametrize("path", [PUSH, PULL])
 def test_nobody_but_the_coordinator(asked: Asked, path: str) -> None:
     assert asked.post(path, body_of(asked.pull), token="old").status_code == 401
     headers = asked.alone.membership.headers()
@@ -273,7 +273,9 @@ def test_names_that_lead_elsewhere(asked: Asked, trace: str, name: str) -> None:
     assert (answer.status_code, answer.json()["error_code"]) == (400, "InvalidName")
 
 
-def test_a_single_host_copies_no_checkpoint(asked: Asked) -> None:
-    answer = asked.post("/checkpoint/sync", {})
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer old"}])
+def test_a_single_host_copies_no_checkpoint(asked: Asked, headers: dict[str, str]) -> None:
+    """It says so to everybody: who asks this knows no token."""
+    answer = httpx.post(f"{asked.alone.url}/checkpoint/sync", headers=headers)
     assert (answer.status_code, answer.json()["error_code"]) == (400, "OnlyAPart")
     assert f"POST {PUSH}" in answer.json()["message"]

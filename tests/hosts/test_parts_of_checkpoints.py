@@ -17,6 +17,7 @@ import pytest
 
 from penstock.checkpoint.check import read_manifest
 from penstock.checkpoint.model import STATE_FILE, Manifest
+from penstock.controller.stored import repair
 from penstock.errors import DamagedError, HostLostError, PenstockError, SyncError
 from penstock.failpoints import FAILPOINTS
 from penstock.sync.config import SyncConfig
@@ -50,6 +51,24 @@ def needed(made: Parted) -> set[str]:
     for entry in remote_checkpoints(made.location):
         found |= keys_of(remote_manifest(made.location, entry)) | {manifest_key(entry.id, entry.hosts)}
     return found
+
+
+# -- the catalog ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [None, "", "garbage"])
+def test_a_catalog_that_was_lost_is_made_again_without_the_hosts(
+    tmp_path: Path, config: SyncConfig, text: str | None
+) -> None:
+    with primary(tmp_path, config, 2) as made:
+        newest = made.commit(5)
+    catalog = made.shop / "catalog.json"
+    catalog.unlink()
+    if text is not None:
+        catalog.write_text(text)
+    assert newest.id in [entry.id for entry in repair(made.shop).checkpoints]
+    with parted(tmp_path, 2, config) as again:
+        assert again.restore().checked.entry.id == newest.id
 
 
 # -- keys -----------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import stat
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,6 +20,8 @@ from penstock.hosts.coordinator import Coordinator
 from penstock.hosts.messages import Admission
 from penstock.hosts.process import Options
 from penstock.hosts.worker import _processes_of
+from penstock.trace.host import FILE_ENVIRONMENT
+from penstock.trace.host import Host as Here
 from tests.hosts.running import FIRST, MASTER, PATIENCE, Sleeper, coordinating, hosting, wait_until
 
 
@@ -174,6 +178,21 @@ def test_a_coordinator_that_is_gone_without_a_word(tmp_path: Path) -> None:
         old.close()
 
 
+@pytest.mark.usefixtures("hasty")
+def test_a_coordinator_that_accepts_and_never_answers(tmp_path: Path) -> None:
+    """As one that was stopped, or whose answers get lost on the way."""
+    with hosting(options(tmp_path, 0)) as host, coordinating(tmp_path / "shop", count=1) as coordinator:
+        waited(coordinator)
+        wait_until(lambda: host.pid)
+        server = coordinator._server
+        assert server is not None
+        server.close()
+        with socket.create_server(("127.0.0.1", server.port)):
+            wait_until(lambda: host.has_said("Lost the coordinator"))
+            wait_until(lambda: host.pid is None)
+        assert host.has_said("(no answer in time)")
+
+
 def test_a_coordinator_that_says_that_its_run_is_over(tmp_path: Path) -> None:
     with hosting(options(tmp_path, 0)) as host:
         with coordinating(tmp_path / "shop", count=1) as first:
@@ -270,3 +289,30 @@ def test_what_is_left_of_an_earlier_worker_is_ended(tmp_path: Path) -> None:
     worker.stop()
     assert list(_processes_of(directory)) == []
     left.stop()
+
+
+# -- beside executors of others -------------------------------------------------------------------
+
+
+def test_executors_go_on_while_the_host_beside_them_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says who it is goes with the run that it belongs to; without it the host is waited for."""
+    file = tmp_path / "beside.json"
+    beside = replace(options(tmp_path, 0), beside=file)
+    monkeypatch.setenv(FILE_ENVIRONMENT, str(file))
+    with pytest.raises(HostLostError, match=rf"{file} is missing.*'penstock host --beside {file}'"):
+        Here.here()
+    with coordinating(tmp_path / "shop", count=1) as coordinator:
+        with hosting(beside):
+            waited(coordinator)
+            left = file.read_text()
+            assert Here.here().incarnation == coordinator.incarnation
+        file.write_text(left)  # as one that was killed leaves it
+    with hosting(beside) as again:
+        wait_until(lambda: again.has_said("Waiting for the coordinator"))
+        assert file.read_text() == left
+        with coordinating(tmp_path / "shop", count=1) as coordinator:
+            waited(coordinator)
+            assert Here.here().incarnation == coordinator.incarnation
+    assert not file.exists()

@@ -1,8 +1,13 @@
-"""The walk of tests/test_failpoints.py on two hosts: the coordinator is killed at every durable boundary."""
+"""The walk of tests/test_failpoints.py on two hosts: the coordinator is killed at every durable boundary.
+
+A host is killed at those of its own; those with an object store are in
+tests/hosts/test_parts_of_checkpoints.py.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from penstock.failpoints import FAILPOINTS
 from tests.crash.life import Life, life_of
 from tests.crash.workload import Mode
 from tests.hosts.processes import Hosts, addresses_of
+from tests.hosts.site import PATIENCE, Site, told
 from tests.servers import Postgres
 from tests.test_failpoints import applies
 
@@ -41,3 +47,24 @@ def test_the_coordinator_is_killed_at_any_boundary(life: Life, capsys: pytest.Ca
     assert not life.run("", further=3)
     with capsys.disabled():
         print(f"on hosts: {len(points)} points, {life.kills} kills, each equal to the model")
+
+
+@pytest.mark.slow(minutes=2)
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("point", ["host.synced", "host.swept"])
+def test_a_host_is_killed_at_its_own_boundaries(tmp_path: Path, point: str) -> None:
+    """It makes batches durable for a checkpoint; at a start it deletes those that none needs."""
+    armed = {1: ("env", f"PENSTOCK_FAILPOINT={point}")}
+    often = {"fault_tolerance": {"checkpoint_interval_secs": 1}}
+    with Site(tmp_path, addresses_of(2), often, within=armed) as site:
+        if point == "host.swept":
+            driver = site.drive(until=2)
+            assert told(driver, "views") == site.expected(2)
+            assert driver.wait(PATIENCE) == 0
+        driver = site.drive(until=6)
+        assert site.hosts.processes[1].wait(PATIENCE) == -signal.SIGKILL
+        site.hosts.within.clear()
+        site.hosts.processes[1] = site.hosts.start(1)
+        assert told(driver, "views") == site.expected(6)
+        assert driver.wait(PATIENCE) == 0
+        site.check_sink(6)
