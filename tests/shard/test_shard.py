@@ -579,3 +579,12 @@ def test_a_record_that_was_trimmed_means_nothing_when_it_comes_late(tmp_path: Pa
         writer.compare_and_append(None, time, time + 1)
     writer.shard.machine.trim()
     assert store.numbers("s")[0] > 20
+
+
+def test_the_newest_record_is_never_trimmed(place: Place) -> None:
+    """The next one is created behind it."""
+    for number in range(3):
+        assert place.log.create("t", number, b"")
+    place.log.trim("t", 10)
+    assert list(place.log.numbers("t")) == [2]
+    assert place.log.create("t", 3, b"")

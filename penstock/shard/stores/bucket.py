@@ -69,7 +69,7 @@ class Bucket(Blobs, Log):
         return self.get(_record(name, number))
 
     def trim(self, name: str, below: int) -> None:
-        self.delete([_record(name, number) for number in self.numbers(name) if number < below])
+        self.delete([_record(name, number) for number in self.numbers(name)[:-1] if number < below])
 
     def _try_out(self) -> None:
         if not _done(lambda: honours_conditions(self._location)):

@@ -87,6 +87,8 @@ class Directory(Blobs, Log):
         return self.get(self._record(name, number).relative_to(self._root).as_posix())
 
     def trim(self, name: str, below: int) -> None:
+        numbers = self.numbers(name)
+        below = min(below, numbers[-1] if numbers else 0)
         with self._explained("trimmed", name):
             for path in sorted(self._record(name, 0).parent.iterdir()):  # what a crash left, too
                 number = path.name.partition(".")[0]
