@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.running import wait_until
 from tests.hosts.site import PATIENCE, Site, told
 
 COORDINATOR, NEAR, FAR = "10.231.77.1", "10.231.77.2", "10.231.77.3"
@@ -69,8 +70,12 @@ def test_a_host_that_is_cut_off_is_named_and_taken_back(tmp_path: Path, network:
         assert told(driver, "transaction") == 1
         network.cut()
         assert told(driver, "lost") == [f"host 1 at {FAR}"]
+        said = tmp_path / "host 1.log"
+        wait_until(lambda: "Lost the coordinator" in said.read_text(), "that the host itself notices")
+        assert "The Spark worker is ended" in said.read_text()
         network.mend()
         assert told(driver, "lost") == []
+        wait_until(lambda: said.read_text().count("Joined") == 2, "that it joins again")
         assert told(driver, "views") == site.expected(5)
         assert driver.wait(PATIENCE) == 0
         site.check_sink(5)
