@@ -50,8 +50,6 @@ def test_arrow_file_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
 
 
 def test_unknown_reader_is_named() -> None:
-    with pytest.raises(
-        ConnectorError,
-        match="no reader 'nats'; known: arrow, arrow_stream, arrow_served, inline, file, url, s3, delta, kafka",
-    ):
+    known = "arrow, arrow_stream, arrow_served, inline, file, url, s3, delta, kafka, datagen"
+    with pytest.raises(ConnectorError, match=f"no reader 'nats'; known: {known}"):
         read_split(Split("nats", {}), SCHEMA)
