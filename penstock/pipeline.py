@@ -18,9 +18,15 @@ from penstock.connectors import CallbackOutput, parse_pushed, to_arrow
 from penstock.controller.changes import Changes, Slow
 from penstock.controller.checkpoints import Policy
 from penstock.controller.controller import Controller
-from penstock.controller.opening import LIMITS, Opening
+from penstock.controller.opening import Opening
 from penstock.controller.sent import Sent
-from penstock.controller.settings import HELD_FOR_EVER, fault_tolerance, object_store
+from penstock.controller.settings import (
+    HELD_FOR_EVER,
+    checked,
+    fault_tolerance,
+    object_store,
+    several_hosts,
+)
 from penstock.controller.storage import Storage
 from penstock.controller.stored import go_back, listed, repair
 from penstock.controller.work import Ask, Work
@@ -33,7 +39,6 @@ from penstock.errors import (
     ProgramError,
     StateError,
 )
-from penstock.hosts.config import ClusterConfig
 from penstock.journal.arrival import Arrival
 from penstock.replica.config import GroupConfig
 from penstock.replica.promotion import promote
@@ -50,18 +55,6 @@ if TYPE_CHECKING:
     from penstock.hosts.cluster import Cluster
 
 _log = logging.getLogger("penstock")
-
-_CONFIG = {
-    "workers": int,
-    "spark": dict,
-    "fault_tolerance": dict,
-    "storage": dict,
-    "group": dict,
-    "hosts": int,
-    "coordinator": dict,
-    **dict.fromkeys(LIMITS, int),
-}
-_MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
 
 
 class Pipeline:
@@ -89,7 +82,7 @@ class Pipeline:
         self.registered = ""
         """What a service knows the pipeline by, whatever its name."""
         self.program: Program = parse_program(program)
-        self._config = _checked(config or {})
+        self._config = checked(config or {})
         self._policy: Policy = fault_tolerance(self._config.get("fault_tolerance", {}))
         self._sync: SyncConfig | None = object_store(self._config.get("storage", {}))
         group = self._config.get("group")
@@ -99,7 +92,7 @@ class Pipeline:
                 "a replica keeps no copies in an object store, for the others have everything: remove the"
                 " setting 'storage' or the setting 'group'"
             )
-        self._hosts = _hosts(self._config, storage)
+        self._hosts = several_hosts(self._config, storage is not None)
         if self._sync is not None and storage is None:
             raise StateError(
                 "an object store is for copies of a storage directory; give one with storage=..."
@@ -775,32 +768,6 @@ def _let_go(cluster: Cluster | None, storage: Storage) -> None:
             cluster.close()
     finally:
         storage.close()
-
-
-def _hosts(config: Mapping[str, Any], storage: str | os.PathLike[str] | None) -> ClusterConfig | None:
-    """What the settings say of several hosts."""
-    if "hosts" not in config:
-        if "coordinator" in config:
-            raise StateError("the setting 'coordinator' is for pipelines on several hosts: set 'hosts' too")
-        return None
-    if storage is None:
-        raise StateError(
-            "a pipeline on several hosts keeps its journal in a directory: give storage=... or --storage DIR"
-        )
-    if "group" in config:
-        raise StateError("the setting 'group' cannot be used on several hosts yet; remove it")
-    return ClusterConfig.of(config["hosts"], config.get("coordinator", {}))
-
-
-def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in config.items():
-        if key not in _CONFIG:
-            raise StateError(f"unknown setting {key!r}; known: {', '.join(_CONFIG)}")
-        if not isinstance(value, _CONFIG[key]) or isinstance(value, bool):
-            raise StateError(f"the setting {key!r} must be of type {_CONFIG[key].__name__}, not {value!r}")
-        if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
-            raise StateError(f"the setting {key!r} must not be {value}; it is too small")
-    return dict(config)
 
 
 def restore_checkpoint(storage: str | os.PathLike[str], reference: str) -> int:

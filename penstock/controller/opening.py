@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ from penstock.controller.outputs import OutputRunner
 from penstock.controller.programs import connectors_of, refuse_changed_connectors
 from penstock.controller.replaying import Durations
 from penstock.controller.storage import Storage
-from penstock.controller.work import Limits, WorkQueue
+from penstock.controller.work import LIMITS, Limits, WorkQueue
 from penstock.engine.engine import Engine
 from penstock.engine.fingerprints import identities
 from penstock.engine.programs import relations_of
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from penstock.hosts.cluster import Cluster
 
 _log = logging.getLogger("penstock")
-
-LIMITS = tuple(field.name for field in fields(Limits))
 
 _NOT_STATE = ("spark", "storage", "group", "hosts", "coordinator")
 """Settings that may be others on another machine; `storage` may also have secrets."""

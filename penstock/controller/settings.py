@@ -1,4 +1,4 @@
-"""The settings of fault tolerance and of the object store, checked before anything starts."""
+"""The settings of a pipeline, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.controller.checkpoints import INTERVAL_SECONDS, RETENTION, Policy
+from penstock.controller.work import LIMITS
 from penstock.errors import StateError
+from penstock.hosts.config import ClusterConfig
 from penstock.sync.config import SyncConfig
+
+_TYPES = {
+    "workers": int,
+    "spark": dict,
+    "fault_tolerance": dict,
+    "storage": dict,
+    "group": dict,
+    "hosts": int,
+    "coordinator": dict,
+    **dict.fromkeys(LIMITS, int),
+}
+_MAY_BE_ZERO = ("min_batch_size_records", "max_buffering_delay_usecs", "max_gathering_delay_usecs")
 
 _KNOWN = ("checkpoint_interval_secs", "retention", "verify")
 _VERIFY = ("lazy", "eager")
@@ -16,6 +30,18 @@ HELD_FOR_EVER = (
     "outputs get only what was pushed, and no checkpoint is taken by the clock: set"
     " fault_tolerance.checkpoint_interval_secs, or hold_outputs to false"
 )
+
+
+def checked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a pipeline, if each of them is known and of its type."""
+    for key, value in config.items():
+        if key not in _TYPES:
+            raise StateError(f"unknown setting {key!r}; known: {', '.join(_TYPES)}")
+        if not isinstance(value, _TYPES[key]) or isinstance(value, bool):
+            raise StateError(f"the setting {key!r} must be of type {_TYPES[key].__name__}, not {value!r}")
+        if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
+            raise StateError(f"the setting {key!r} must not be {value}; it is too small")
+    return dict(config)
 
 
 def fault_tolerance(config: Mapping[str, Any]) -> Policy:
@@ -67,3 +93,18 @@ def object_store(config: Mapping[str, Any]) -> SyncConfig | None:
 
 def _is_number(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def several_hosts(config: Mapping[str, Any], keeps_state: bool) -> ClusterConfig | None:
+    """What the settings say of several hosts; None: it is one machine. `keeps_state`: it has a directory."""
+    if "hosts" not in config:
+        if "coordinator" in config:
+            raise StateError("the setting 'coordinator' is for pipelines on several hosts: set 'hosts' too")
+        return None
+    if not keeps_state:
+        raise StateError(
+            "a pipeline on several hosts keeps its journal in a directory: give storage=... or --storage DIR"
+        )
+    if "group" in config:
+        raise StateError("the setting 'group' cannot be used on several hosts yet; remove it")
+    return ClusterConfig.of(config["hosts"], config.get("coordinator", {}))

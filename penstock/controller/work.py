@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -76,6 +76,8 @@ class Limits:
     max_buffering_delay_usecs: int = 0
     max_gathering_delay_usecs: int = 0
 
+
+LIMITS = tuple(field.name for field in fields(Limits))
 
 GATHERED_ROWS = 1_000
 """More than so many rows wait for no other senders."""
