@@ -24,7 +24,8 @@ def test_outputs(name: str) -> None:
 
 def test_readers() -> None:
     sources = {module.SOURCE for module in (arrow, datagen, delta, file, kafka, s3, shard, url)}
-    assert set(registry.READERS) == sources | {arrow.STREAM_SOURCE, arrow.INLINE_SOURCE}
+    sources |= {arrow.STREAM_SOURCE, arrow.INLINE_SOURCE, arrow.SERVED_SOURCE}
+    assert set(registry.READERS) == sources
     assert all(callable(registry._load(path)) for path in registry.READERS.values())
 
 
