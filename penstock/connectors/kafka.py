@@ -320,6 +320,8 @@ _READING: Mapping[str, Any] = {
     "queued.max.messages.kbytes": 16 << 10,
     # A request that waits at the end of one partition holds up the first one for another.
     "fetch.wait.max.ms": 100,
+    # When so much was fetched that it waits to be asked for, the next request would wait for a second.
+    "fetch.queue.backoff.ms": 10,
 }
 """librdkafka's options where the configuration says nothing."""
 
