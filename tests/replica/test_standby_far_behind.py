@@ -130,10 +130,10 @@ def test_one_that_is_far_behind(
         time.sleep(0.2)
     watched = {"leader": Watched(leader), "standby": Watched(standby)}
     report = Report(site, capsys, **watched)
-    site.every = 0.1
-    report.watch("warming up", 30)  # the first few hundred transactions take what all others use again
+    report.watch("warming up", 30)
     for one in watched.values():
         one.is_warm()
+    site.every = 0.1
     standby.signal(signal.SIGSTOP)
     report.watch("the standby is stopped", 60 * MINUTES)
     standby.signal(signal.SIGCONT)
