@@ -84,6 +84,8 @@ class Host:
                     checksum = answer.headers[CHECKSUM]
             except HTTPError as error:
                 text = error.read().decode(errors="replace")
+                if error.code == HTTPStatus.NOT_FOUND:  # to ask again would be in vain
+                    raise DamagedError(f"the coordinator: {text}") from error
                 raise HostError(f"the coordinator refused {url}: {text}", host=self.index) from error
             except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
                 raise HostLostError(
